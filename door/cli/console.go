@@ -20,17 +20,28 @@ import (
 const consoleOff = "off"
 
 // console returns what makes the pages of the HTTP listener, as a part of the program.
-func (c *serveCmd) console(p *parts, process, stored prometheus.Gatherer, w wiring) func(*httpapi.Inside) http.Handler {
+func (c *serveCmd) console(p *parts, w wiring) func(*httpapi.Inside) http.Handler {
 	if c.Console == consoleOff {
 		return nil
 	}
 	secret := newConsoleSecret(p.node.Log, w.logger)
 	return func(api *httpapi.Inside) http.Handler {
-		p.console = console.New(console.Config{
-			API: api, Version: string(w.version), Process: process, Store: stored, Ready: p.healthy, Secret: secret.get, Logger: w.logger,
+		return console.New(console.Config{
+			API: api, Version: string(w.version), History: p.history, Ready: p.healthy, Secret: secret.get, Logger: w.logger,
 			Findings: w.findings,
 		})
-		return p.console
+	}
+}
+
+// keepHistory begins what the plots of the last hour show. With --console off the store is not read
+// for it, but the consoles of other processes are told what this one does.
+func (c *serveCmd) keepHistory(p *parts, process, stored prometheus.Gatherer) {
+	if c.Console == consoleOff {
+		stored = nil
+	}
+	p.history = console.NewHistory(process, stored)
+	if p.brokers != nil {
+		p.history.Beside(p.brokers.View)
 	}
 }
 

@@ -260,24 +260,25 @@ func (c *serveCmd) wire(ctx context.Context, n *node.Node, w wiring) (*parts, er
 	acls, quotas := acl.New(n.Audit, w.logger), quota.New(n.Audit, w.logger)
 	c.warnOfNoRights(ctx, acls, w.logger)
 	p := &parts{node: n, kafkaListeners: w.kafka, httpListener: w.http}
+	if len(w.kafka) > 0 && store.Shared(c.Store) && !store.Alone(c.Store) && !n.Log.ReadOnly() { // nobody hears of a process that only reads: it leads everything for its own clients
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, config(fmt.Errorf("find the name of this machine: %w", err), "")
+		}
+		p.brokers = broker.New(n.Log, broker.Config{ID: c.BrokerID, Host: host, Addresses: w.addresses, Rack: c.Rack, Counters: func() *broker.Counters { return p.history.Counters() }, Logger: w.logger})
+	}
+	c.keepHistory(p, registry, stored)
 	p.http = httpapi.New(httpapi.Config{
 		Log: n.Log, Groups: n.Groups, Publisher: n.Publisher, Queues: n.Queues, Categories: n.Streams,
 		Projections: n.Projections, Partitions: c.Partitions,
 		Keys: w.keys, Users: w.users, Tokens: w.tokens, Names: w.names, ACLs: acls, Quotas: quotas, SuperUsers: c.SuperUsers, Insecure: c.Insecure, Hosts: c.HTTPHosts, TLS: w.tls,
 		DrainTimeout: drainDoors, Ready: p.healthy, Metrics: prometheus.Gatherers{registry, stored}, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
-		Console: c.console(p, registry, stored, w),
+		Console: c.console(p, w),
 	})
 	if p.tokens = w.tokens; p.tokens != nil {
 		metric.WatchOAuthKeys(registry, p.tokens.Fetched)
 	}
 	if len(w.kafka) > 0 {
-		if store.Shared(c.Store) && !store.Alone(c.Store) && !n.Log.ReadOnly() { // nobody hears of a process that only reads: it leads everything for its own clients
-			host, err := os.Hostname()
-			if err != nil {
-				return nil, config(fmt.Errorf("find the name of this machine: %w", err), "")
-			}
-			p.brokers = broker.New(n.Log, broker.Config{ID: c.BrokerID, Host: host, Addresses: w.addresses, Rack: c.Rack, Logger: w.logger})
-		}
 		p.kafka = kafka.New(n.Log, n.Groups, kafka.Config{
 			Brokers: p.brokers, NodeID: c.BrokerID,
 			HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
@@ -321,7 +322,7 @@ type parts struct {
 	kafka   *kafka.Server   // nil: no Kafka clients
 	tokens  *token.Verifier // nil: tokens are not taken
 	http    *httpapi.Server
-	console *console.Console // nil: --console off
+	history *console.History // of the plots
 	brokers *broker.Registry // nil if no other process can serve Kafka clients on the store
 
 	kafkaListeners []kafka.Listener
@@ -365,9 +366,7 @@ func (p *parts) run(ctx context.Context) error {
 			doors.Go(func() error { return p.tokens.Run(ctx) })
 		}
 		doors.Go(func() error { return p.http.Serve(ctx, p.httpListener) })
-		if p.console != nil {
-			doors.Go(func() error { return p.console.Run(ctx) })
-		}
+		doors.Go(func() error { return p.history.Run(ctx) })
 		for _, use := range p.node.Uses() {
 			doors.Go(func() error { return use.Run(ctx) })
 		}

@@ -99,11 +99,17 @@ func TestAFailingMessageIsRedrivenInFiveClicks(t *testing.T) {
 		chromedp.Click(`form[action$="/edit"] button`), // 3: enqueue the edited message
 		chromedp.WaitVisible(`.flash`))
 	said := browsertest.See(t, tab, chromedp.Text(`.flash`))
-	if !strings.Contains(said, "enqueued") || len(s.letters()) != 1 {
+	_, enqueued, _ := strings.Cut(said, "enqueued as ")
+	enqueued, _, _ = strings.Cut(enqueued, ",")
+	if enqueued == "" || len(s.letters()) != 1 {
 		t.Errorf("the page says %q, and %d letters are left", said, len(s.letters()))
 	}
 	if ready := s.api("GET", "/v1/queues/mails/messages?state=ready", ""); !strings.Contains(ready, "right@example.org") {
 		t.Errorf("the queue has %s", ready)
+	}
+	tab.Do(t, chromedp.Navigate(s.at+"/console/access/audit?verb=dead_letter.discard"), chromedp.WaitReady("footer"))
+	if told := browsertest.See(t, tab, chromedp.Evaluate[string](`document.querySelector("main").textContent`)); !strings.Contains(told, "replaced_by") || !strings.Contains(told, enqueued) {
+		t.Errorf("the audit does not tell which message replaced the dead letter: %s", told)
 	}
 	for _, c := range tab.Complaints() {
 		t.Error(c)

@@ -24,8 +24,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/weir-log/weir/internal/doctor"
 )
 
@@ -53,9 +51,8 @@ type Config struct {
 	API     API
 	Version string
 
-	// Process are the metrics of this process, Store those that are read from the store. Process is
-	// read every few seconds, Store once a minute, and when somebody looks.
-	Process, Store prometheus.Gatherer
+	// History is what the plots show. It must run.
+	History *History
 
 	Ready    func() error     // nil while the store answers
 	Findings []doctor.Finding // what was found when the store was examined
@@ -69,18 +66,17 @@ type Config struct {
 
 // Console serves the pages. Its handler may be called concurrently.
 type Console struct {
-	cfg     Config
-	mux     *http.ServeMux
-	history *history
-	own     []byte // seals sessions if there is no secret of all processes
+	cfg Config
+	mux *http.ServeMux
+	own []byte // seals sessions if there is no secret of all processes
 }
 
-// New makes a console. Run must run for it to have plots.
+// New makes a console.
 func New(cfg Config) *Console {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	c := &Console{cfg: cfg, mux: http.NewServeMux(), history: newHistory(cfg.Process, cfg.Store), own: make([]byte, secretBytes)}
+	c := &Console{cfg: cfg, mux: http.NewServeMux(), own: make([]byte, secretBytes)}
 	_, _ = rand.Read(c.own) // never fails
 	c.mux.HandleFunc("GET /console/assets/{version}/{file}", c.asset)
 	for pattern, h := range pages {
@@ -92,9 +88,6 @@ func New(cfg Config) *Console {
 	c.mux.HandleFunc("/", c.page(func(*visit) error { return &problem{Status: http.StatusNotFound, Title: "There is no such page"} }))
 	return c
 }
-
-// Run keeps what the plots of the last hour show, until ctx ends.
-func (c *Console) Run(ctx context.Context) error { return c.history.run(ctx) }
 
 // pages are the handlers that make a page, with show, or redirect.
 var pages = map[string]func(*visit) error{

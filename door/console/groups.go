@@ -45,7 +45,7 @@ func (v *visit) groups() error {
 		return err
 	}
 	p := groupsPage{Prefix: v.r.URL.Query().Get("prefix"), Lags: map[string]any{}}
-	for _, n := range v.c.history.look(storeLeast).lag {
+	for _, n := range v.c.cfg.History.look(storeLeast).lag {
 		p.Lags[n.Name] = n.Value
 	}
 	for _, g := range all.Groups {

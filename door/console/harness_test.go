@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +26,7 @@ import (
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/broker"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/quota"
 	"github.com/weir-log/weir/use/user"
@@ -63,14 +65,13 @@ func serveOn(t testing.TB, store eventlog.Store) *server {
 		}
 		return all, delayed, err
 	})
-	var pages *console.Console
+	history := console.NewHistory(registry, stored)
 	api := httpapi.New(httpapi.Config{
 		Log: n.Log, Groups: n.Groups, Publisher: n.Publisher, Queues: n.Queues, Categories: n.Streams, Projections: n.Projections,
 		Keys: keys, Users: user.New(everystore.Direct(store), logger), ACLs: acl.New(everystore.Direct(store), logger), Quotas: quota.New(everystore.Direct(store), logger), Ready: n.Log.Healthy, Metrics: registry, Logger: logger,
 		Console: func(api *httpapi.Inside) http.Handler {
-			pages = console.New(console.Config{API: api, Version: "test", Process: registry, Store: stored, Ready: n.Log.Healthy, Logger: logger,
+			return console.New(console.Config{API: api, Version: "test", History: history, Ready: n.Log.Healthy, Logger: logger,
 				Secret: func(context.Context) ([]byte, error) { return sealing, nil }})
-			return pages
 		},
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -92,8 +93,30 @@ func serveOn(t testing.TB, store eventlog.Store) *server {
 	})
 	t.Cleanup(func() { stop(); doors.Wait(); stopLog(); below.Wait() })
 	return &server{t: t, at: "http://" + listener.Addr().String(), keys: keys, store: store, logger: logger, groups: n.Groups, plot: func() {
-		doors.Go(func() { _ = pages.Run(ctx) })
+		history.Beside(twoBrokers(t, n.Log, history))
+		doors.Go(func() { _ = history.Run(ctx) })
 	}}
+}
+
+// twoBrokers makes this process a broker, and one more that does something, too.
+func twoBrokers(t testing.TB, log *eventlog.Log, history *console.History) func() *broker.View {
+	t.Helper()
+	var done atomic.Int64
+	one := broker.New(log, broker.Config{Host: "one", Addresses: map[string]string{"plaintext": "one.example:9092"}, Counters: history.Counters})
+	two := broker.New(log, broker.Config{Host: "two", Addresses: map[string]string{"plaintext": "two.example:9092"}, Counters: func() *broker.Counters {
+		n := float64(done.Add(1))
+		return &broker.Counters{Records: 100 * n, Bytes: 30_000 * n, Fetched: 90_000 * n, Flushes: []broker.Bucket{{UpTo: 0.01, Count: n}}}
+	}})
+	var running sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(func() { stop(); running.Wait() })
+	for _, b := range []*broker.Registry{two, one} {
+		if err := b.Join(ctx); err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() { _ = b.Run(ctx) })
+	}
+	return one.View
 }
 
 // key makes an API key.

@@ -2,12 +2,16 @@ package console
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/weir-log/weir/use/broker"
 )
 
 // The plots show historyLasts of the past, a point for each processEvery. What is read from the
@@ -18,18 +22,16 @@ const (
 	storeEvery   = time.Minute
 	storeLeast   = 5 * time.Second
 	pointsMax    = int(historyLasts / processEvery)
+	// rateOver is the time over which the overview shows the rates of one process: its key has new
+	// counters each second, or on a bucket each twenty seconds.
+	rateOver = time.Minute
 )
 
-// point is what was measured at one time. Counters are as they stood, not rates.
+// point is what all processes together had done at one time, since this one began to look.
 type point struct {
-	at                            time.Time
-	records, bytes, fetched, errs float64 // appended records and bytes, bytes read, errors of the store
-	flushes, flushSeconds         float64
-	slow                          []bucket // of flushes, by duration
+	at time.Time
+	broker.Counters
 }
-
-// bucket counts what took at most upTo seconds.
-type bucket struct{ upTo, count float64 }
 
 // named is a number that a metric has for one name, and in one state.
 type named struct {
@@ -44,22 +46,33 @@ type seen struct {
 	delayed, groups, queues                                      float64
 }
 
-// history keeps what the plots show, in memory: measuring costs no call of the store.
-type history struct {
+// History keeps what the plots show, in memory: measuring costs no call of the store. What other
+// processes do is in the keys that brokers read of each other in any case. Its methods may be
+// called concurrently.
+type History struct {
 	process, store prometheus.Gatherer
+	brokers        func() *broker.View // nil: there is no other process
 
 	looking sync.Mutex // held while the store is asked
 
-	mu     sync.Mutex // guards all below
-	points []point    // the newest last
+	mu     sync.Mutex         // guards all below
+	points []point            // the newest last
+	lives  map[string][]point // what each process that lives has told, by its life, in the last rateOver
 	last   seen
 }
 
-func newHistory(process, store prometheus.Gatherer) *history {
-	return &history{process: process, store: store}
+// NewHistory returns a history that measures while Run runs. Process are the metrics of this
+// process, which are read every few seconds. Store are those that are read from the store, once a
+// minute, and when somebody looks; nil: none are.
+func NewHistory(process, store prometheus.Gatherer) *History {
+	return &History{process: process, store: store, lives: make(map[string][]point)}
 }
 
-func (h *history) run(ctx context.Context) error {
+// Beside tells the history of the other processes on the store. It must be called before Run.
+func (h *History) Beside(brokers func() *broker.View) { h.brokers = brokers }
+
+// Run measures until ctx ends, and returns nil.
+func (h *History) Run(ctx context.Context) error {
 	tick := time.NewTicker(processEvery)
 	defer tick.Stop()
 	for {
@@ -73,45 +86,114 @@ func (h *history) run(ctx context.Context) error {
 	}
 }
 
+// ownLife is the key of this process in lives.
+const ownLife = ""
+
+// Counters returns what this process has done, as it was measured last; nil before that.
+func (h *History) Counters() *broker.Counters {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if told := h.lives[ownLife]; len(told) > 0 {
+		return &told[len(told)-1].Counters
+	}
+	return nil
+}
+
 // measure adds a point.
-func (h *history) measure(now time.Time) {
-	if h.process == nil {
+func (h *History) measure(now time.Time) {
+	own, err := countersOf(h.process)
+	if err != nil {
 		return
 	}
-	families, err := h.process.Gather()
-	if err != nil && len(families) == 0 {
-		return
-	}
-	p := point{at: now}
-	for _, f := range families {
-		switch f.GetName() {
-		case "weir_appended_records_total":
-			p.records = total(f, "", "")
-		case "weir_appended_bytes_total":
-			p.bytes = total(f, "", "")
-		case "weir_fetched_bytes_total":
-			p.fetched = total(f, "", "")
-		case "weir_store_errors_total":
-			p.errs = total(f, "", "")
-		case "weir_flush_seconds":
-			for _, m := range f.GetMetric() {
-				p.flushes, p.flushSeconds = float64(m.GetHistogram().GetSampleCount()), m.GetHistogram().GetSampleSum()
-				for _, b := range m.GetHistogram().GetBucket() {
-					p.slow = append(p.slow, bucket{b.GetUpperBound(), float64(b.GetCumulativeCount())})
-				}
+	told := map[string]broker.Counters{ownLife: own}
+	if h.brokers != nil {
+		view := h.brokers()
+		for _, b := range view.All() {
+			if !view.Is(b) && b.Counters != nil {
+				told[b.Life] = *b.Counters
 			}
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.points = append(h.points, p); len(h.points) > pointsMax {
+	h.add(now, told)
+}
+
+// add adds a point made of what each process has told. What a process did before it was first heard
+// of is not counted: nobody knows when that was. h.mu is held.
+func (h *History) add(now time.Time, told map[string]broker.Counters) {
+	maps.DeleteFunc(h.lives, func(life string, _ []point) bool { _, lives := told[life]; return !lives })
+	sum := point{at: now}
+	if len(h.points) > 0 {
+		sum.Counters = h.points[len(h.points)-1].Counters
+	}
+	for life, counters := range told {
+		before := h.lives[life]
+		if len(before) > 0 {
+			sum.Counters = plus(sum.Counters, before[len(before)-1].Counters, counters)
+		}
+		if len(before) > 0 && now.Sub(before[0].at) > rateOver {
+			before = slices.Delete(before, 0, 1)
+		}
+		h.lives[life] = append(before, point{now, counters})
+	}
+	if h.points = append(h.points, sum); len(h.points) > pointsMax {
 		h.points = slices.Delete(h.points, 0, len(h.points)-pointsMax)
 	}
 }
 
+// plus adds to a sum what a process did between two of its counters.
+func plus(sum, from, to broker.Counters) broker.Counters {
+	sum.Records += max(0, to.Records-from.Records)
+	sum.Bytes += max(0, to.Bytes-from.Bytes)
+	sum.Fetched += max(0, to.Fetched-from.Fetched)
+	flushes := make(map[float64]float64)
+	for _, b := range sum.Flushes {
+		flushes[b.UpTo] = b.Count
+	}
+	if len(from.Flushes) == len(to.Flushes) {
+		for i, b := range to.Flushes {
+			flushes[b.UpTo] += max(0, b.Count-from.Flushes[i].Count)
+		}
+	}
+	sum.Flushes = nil
+	for _, upTo := range slices.Sorted(maps.Keys(flushes)) {
+		sum.Flushes = append(sum.Flushes, broker.Bucket{UpTo: upTo, Count: flushes[upTo]})
+	}
+	return sum
+}
+
+// countersOf reads the counters of this process.
+func countersOf(process prometheus.Gatherer) (c broker.Counters, err error) {
+	if process == nil {
+		return c, nil
+	}
+	families, err := process.Gather()
+	if err != nil && len(families) == 0 {
+		return c, err
+	}
+	for _, f := range families {
+		switch f.GetName() {
+		case "weir_appended_records_total":
+			c.Records = total(f, "", "")
+		case "weir_appended_bytes_total":
+			c.Bytes = total(f, "", "")
+		case "weir_fetched_bytes_total":
+			c.Fetched = total(f, "", "")
+		case "weir_flush_seconds":
+			for _, m := range f.GetMetric() {
+				for _, b := range m.GetHistogram().GetBucket() {
+					c.Flushes = append(c.Flushes, broker.Bucket{UpTo: b.GetUpperBound(), Count: float64(b.GetCumulativeCount())})
+				}
+			}
+		}
+	}
+	return c, nil
+}
+
 // look returns what was read from the store, not longer ago than age if the store answers. While
 // one caller asks the store, others get what was read before.
-func (h *history) look(age time.Duration) seen {
+func (h *History) look(age time.Duration) seen {
 	h.mu.Lock()
 	last := h.last
 	h.mu.Unlock()
@@ -163,39 +245,104 @@ type series struct {
 }
 
 // series returns the last hour as rates.
-func (h *history) series() series {
+func (h *History) series() series {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var s series
 	for i := 1; i < len(h.points); i++ {
-		a, b := h.points[i-1], h.points[i]
-		seconds := b.at.Sub(a.at).Seconds()
-		if seconds <= 0 {
-			continue
+		if d, ok := between(h.points[i-1], h.points[i]); ok {
+			s.Times = append(s.Times, h.points[i].at.Unix())
+			s.Records = append(s.Records, &d.Records)
+			s.Bytes = append(s.Bytes, &d.Bytes)
+			s.Fetched = append(s.Fetched, &d.Fetched)
+			s.Flush = append(s.Flush, d.Flush)
 		}
-		rate := func(from, to float64) *float64 { r := max(0, to-from) / seconds; return &r }
-		s.Times = append(s.Times, b.at.Unix())
-		s.Records = append(s.Records, rate(a.records, b.records))
-		s.Bytes = append(s.Bytes, rate(a.bytes, b.bytes))
-		s.Fetched = append(s.Fetched, rate(a.fetched, b.fetched))
-		s.Flush = append(s.Flush, slowest(a.slow, b.slow))
 	}
 	return s
 }
 
-// slowest returns the 99th percentile in milliseconds of what came between two points: the upper
-// bound of the bucket that has the percentile. nil: nothing came, or it is above all buckets.
-func slowest(before, after []bucket) *float64 {
-	if len(before) != len(after) || len(after) == 0 {
+// rates are what was done in a second.
+type rates struct {
+	Records, Bytes, Fetched float64
+	Flush                   *float64 // 99th percentile of a flush, in ms; nil: there was none, or it is above all buckets
+}
+
+// Line shows the rates in words.
+func (r *rates) Line() rateLine {
+	if r == nil {
+		return rateLine{"–", "–", "–", "–"}
+	}
+	line := rateLine{count(r.Records), byteCount(int64(r.Bytes)), byteCount(int64(r.Fetched)), "–"}
+	if r.Flush != nil {
+		line.Flush = strconv.FormatFloat(*r.Flush, 'f', -1, 64) + " ms"
+	}
+	return line
+}
+
+// rateLine is rates as a table shows them.
+type rateLine struct{ Records, Bytes, Fetched, Flush string }
+
+// between returns the rates between two points; false if there is no time between them.
+func between(a, b point) (rates, bool) {
+	seconds := b.at.Sub(a.at).Seconds()
+	if seconds <= 0 {
+		return rates{}, false
+	}
+	rate := func(from, to float64) float64 { return max(0, to-from) / seconds }
+	return rates{rate(a.Records, b.Records), rate(a.Bytes, b.Bytes), rate(a.Fetched, b.Fetched), slowest(a.Flushes, b.Flushes)}, true
+}
+
+// process is one process on the overview.
+type process struct {
+	ID        int32
+	Host      string
+	Addresses string
+	This      bool
+	Rates     *rates // over the last rateOver; nil: not known
+}
+
+// processes returns the processes that serve Kafka clients on the store, by id.
+func (h *History) processes() (all []process) {
+	if h.brokers == nil {
 		return nil
 	}
-	all := after[len(after)-1].count - before[len(before)-1].count
-	if all <= 0 {
+	view := h.brokers()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, b := range view.All() {
+		life := b.Life
+		if view.Is(b) {
+			life = ownLife
+		}
+		p := process{ID: b.ID, Host: b.Host, Addresses: b.Where(), This: view.Is(b)}
+		if told := h.lives[life]; len(told) > 0 {
+			if d, ok := between(told[0], told[len(told)-1]); ok {
+				p.Rates = &d
+			}
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// slowest returns the 99th percentile in milliseconds of what came between two points: the upper
+// bound of the bucket that has the percentile. nil: nothing came, or it is above all buckets. A
+// bucket that is new at the second point had nothing in it before.
+func slowest(before, after []broker.Bucket) *float64 {
+	count := func(i int) float64 {
+		for _, b := range before {
+			if b.UpTo == after[i].UpTo {
+				return after[i].Count - b.Count
+			}
+		}
+		return after[i].Count
+	}
+	if len(after) == 0 || count(len(after)-1) <= 0 {
 		return nil
 	}
 	for i := range after {
-		if after[i].count-before[i].count >= 0.99*all {
-			ms := 1000 * after[i].upTo
+		if count(i) >= 0.99*count(len(after)-1) {
+			ms := 1000 * after[i].UpTo
 			return &ms
 		}
 	}

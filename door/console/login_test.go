@@ -53,7 +53,7 @@ func (tooMany) HTTP() (status int, title, detail string) {
 
 func TestALoginListsNothingAndALoadSaysWhenToTryAgain(t *testing.T) {
 	api := &crowded{}
-	c := New(Config{API: api, Process: prometheus.NewRegistry(), Store: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
+	c := New(Config{API: api, History: NewHistory(prometheus.NewRegistry(), prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler)})
 	var cookies []*http.Cookie
 	send := func(method, path string, form url.Values) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1:8080"+path, strings.NewReader(form.Encode()))

@@ -24,6 +24,8 @@ type overviewPage struct {
 	Behind   []named
 	Ages     map[string]float64 // how many seconds a run of a projection is behind, by "NAME RUN"
 	Seen     int64
+
+	Processes []process // that serve Kafka clients on the store; empty: this one is alone
 }
 
 // queueLine is a queue in a list.
@@ -48,7 +50,7 @@ func (v *visit) overview() error {
 			}
 		}
 	}
-	last := v.c.history.look(storeLeast)
+	last := v.c.cfg.History.look(storeLeast)
 	if !last.at.IsZero() {
 		p.Seen = last.at.UnixMilli()
 	}
@@ -63,6 +65,7 @@ func (v *visit) overview() error {
 		}
 	}
 	if p.Operates {
+		p.Processes = v.c.cfg.History.processes()
 		for _, f := range v.c.cfg.Findings {
 			if f.Level != doctor.OK {
 				p.Findings = append(p.Findings, f)
@@ -130,7 +133,7 @@ func (v *visit) plots() error {
 	if !v.operates() {
 		return &problem{Status: 403, Title: "The plots are about the whole process", Detail: "They need the rights that /metrics needs."}
 	}
-	encoded, err := json.Marshal(v.c.history.series())
+	encoded, err := json.Marshal(v.c.cfg.History.series())
 	if err != nil {
 		return err
 	}

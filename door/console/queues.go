@@ -49,7 +49,7 @@ func (v *visit) queues() error {
 		return err
 	}
 	p := queuesPage{Prefix: v.r.URL.Query().Get("prefix"), Lines: map[string]*queueLine{}, MayCreate: v.may(http.MethodPost, "/v1/queues")}
-	for _, l := range queueLines(v.c.history.look(storeLeast)) {
+	for _, l := range queueLines(v.c.cfg.History.look(storeLeast)) {
 		p.Lines[l.Name] = &l
 	}
 	for _, q := range all.Queues {
@@ -455,7 +455,7 @@ func (v *visit) editAndRedrive() error {
 		return err
 	}
 	var swept struct{ Taken int64 }
-	if err := v.do(http.MethodPost, path("/v1/queues/%s/dead/discard", name), map[string]any{"letters": []string{id}}, &swept); err != nil {
+	if err := v.do(http.MethodPost, path("/v1/queues/%s/dead/discard", name), map[string]any{"letters": []string{id}, "replaced_by": enqueued}, &swept); err != nil {
 		return &problem{Status: http.StatusConflict, Title: "The edited message was enqueued, and the dead letter may still be there", Detail: "Discard it; redriving it would enqueue the message as it was. Why it was not discarded: " + err.Error()}
 	}
 	if swept.Taken == 0 {

@@ -233,8 +233,9 @@ func (e *encoder) letter(l *queue.DeadLetter) {
 
 // sweepBody selects dead letters.
 type sweepBody struct {
-	letters []queue.MessageID
-	all     bool
+	letters    []queue.MessageID
+	all        bool
+	replacedBy queue.MessageID // zero: the letters are dropped, or redriven as they are
 	queue.Sweep
 }
 
@@ -256,6 +257,9 @@ func (s *Server) sweepDead(c *call, discard bool) error {
 		return kindInvalidJSON.because(`say which dead letters: give either "letters": […] or "all": true`)
 	case !asked.all && (asked.PerSecond > 0 || asked.Until != queue.MessageID{}):
 		return kindInvalidJSON.because(`"per_second" and "until" can only be given with "all": true`)
+	}
+	if asked.replacedBy != (queue.MessageID{}) && (!discard || len(asked.letters) != 1) {
+		return kindInvalidJSON.because(`"replaced_by" can only be given to discard a single dead letter`)
 	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()
@@ -314,7 +318,12 @@ func (b *sweepBody) takePage(ctx context.Context, c *call, q *queue.Queue, ids [
 		return nil, err
 	}
 	take := q.Redrive
-	if b.Discard {
+	switch {
+	case b.replacedBy != (queue.MessageID{}):
+		take = func(ctx context.Context, letters ...queue.DeadLetter) (int, error) {
+			return q.Replace(ctx, letters[0], b.replacedBy)
+		}
+	case b.Discard:
 		take = q.Discard
 	}
 	taken, err := take(ctx, letters...)
@@ -340,8 +349,10 @@ func (b *sweepBody) read(r *jsonReader) error {
 			b.PerSecond, err = r.positive(rateMax)
 		case "until":
 			b.Until, err = readID(r)
+		case "replaced_by":
+			b.replacedBy, err = readID(r)
 		default:
-			err = r.unknown(name, "letters", "all", "per_second", "until")
+			err = r.unknown(name, "letters", "all", "per_second", "until", "replaced_by")
 		}
 		return err
 	})

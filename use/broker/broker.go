@@ -69,8 +69,23 @@ type Broker struct {
 	Life      string            `json:"life"`               // drawn anew by each process
 	LeaseMS   int64             `json:"lease_ms,omitempty"` // the age of its key, in milliseconds, at which it counts as dead; 0: that of heartbeatEvery
 	Joined    int64             `json:"joined,omitempty"`   // goes up with each process that joins: an address belongs to the broker at it with the highest
+	Counters  *Counters         `json:"counters,omitempty"` // nil: it tells none, as older versions do
 
 	version eventlog.Version
+}
+
+// Counters are what a process has done since it started, as it put its key last.
+type Counters struct {
+	Records float64  `json:"records"` // appended
+	Bytes   float64  `json:"bytes"`   // appended
+	Fetched float64  `json:"fetched"` // bytes read
+	Flushes []Bucket `json:"flushes,omitempty"`
+}
+
+// Bucket counts what took at most UpTo seconds.
+type Bucket struct {
+	UpTo  float64 `json:"up_to"`
+	Count float64 `json:"count"`
 }
 
 // idOr returns the id that this process was given; if it was given none, the parameter other.
@@ -92,7 +107,8 @@ type Config struct {
 	Host      string            // the machine's name
 	Addresses map[string]string // host:port by listener name, as clients are told to use
 	Rack      string
-	Logger    *slog.Logger // default: slog.Default()
+	Counters  func() *Counters // what this process tells the others with each put of its key; nil: nothing
+	Logger    *slog.Logger     // default: slog.Default()
 }
 
 // Registry is this process among the brokers on its store. All methods may be called concurrently.
@@ -182,6 +198,9 @@ func joinedLast(known map[int32]found) (last int64) {
 }
 
 func (r *Registry) put(ctx context.Context, b Broker, before eventlog.Version) error {
+	if r.cfg.Counters != nil {
+		b.Counters = r.cfg.Counters()
+	}
 	value, err := json.Marshal(b)
 	if err != nil {
 		panic(fmt.Sprintf("encode broker %v: %v", b, err)) // strings and numbers
@@ -313,6 +332,9 @@ func (r *Registry) refresh(ctx context.Context, me Broker) error {
 func viewOf(me Broker, known map[int32]found) *View {
 	v := &View{self: &me}
 	for _, b := range known {
+		if b.alive {
+			v.alive = append(v.alive, b.Broker)
+		}
 		switch {
 		case !b.alive:
 		case b.Life == me.Life || me.sees(b.Broker):
@@ -330,6 +352,7 @@ func viewOf(me Broker, known map[int32]found) *View {
 	}
 	slices.SortFunc(v.brokers, byID)
 	slices.SortFunc(v.unnamed, byID)
+	slices.SortFunc(v.alive, byID)
 	return v
 }
 
@@ -373,12 +396,15 @@ func (r *Registry) tell(before, next *View) {
 func sameLife(a, b Broker) bool { return a.Life == b.Life }
 
 // String shows where a broker is: 2 on host-b at plaintext=weir.example:9092.
-func (b Broker) String() string {
+func (b Broker) String() string { return fmt.Sprintf("%d on %s at %s", b.ID, b.Host, b.Where()) }
+
+// Where returns the broker's addresses: plaintext=weir.example:9092.
+func (b Broker) Where() string {
 	var addresses []string
 	for _, name := range slices.Sorted(maps.Keys(b.Addresses)) {
 		addresses = append(addresses, name+"="+b.Addresses[name])
 	}
-	return fmt.Sprintf("%d on %s at %s", b.ID, b.Host, strings.Join(addresses, ","))
+	return strings.Join(addresses, ",")
 }
 
 // Healthy returns nil if Kafka clients find this process, or in words why they are sent to another

@@ -512,3 +512,28 @@ func TestBrokersKeepTheirIDsWhenTheStoreWasAway(t *testing.T) {
 		running.Wait()
 	})
 }
+
+func TestBrokersTellEachOtherWhatTheyHaveDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, records := memory.New(), atomic.Int64{}
+		cfg := on("a", 9092)
+		cfg.Counters = func() *broker.Counters { return &broker.Counters{Records: float64(records.Load())} }
+		start(t, store, cfg)
+		b := start(t, store, on("b", 9092))
+		for _, want := range []int64{7, 700} {
+			records.Store(want)
+			time.Sleep(2 * noticed)
+			for _, other := range b.View().All() {
+				switch got := other.Counters; {
+				case b.View().Is(other) && got != nil:
+					t.Errorf("b tells %v, and has nothing to tell", *got)
+				case !b.View().Is(other) && (got == nil || got.Records != float64(want)):
+					t.Errorf("a has told b %v, want %d records", got, want)
+				}
+			}
+			if n := len(b.View().All()); n != 2 {
+				t.Errorf("b knows %d brokers", n)
+			}
+		}
+	})
+}

@@ -14,6 +14,7 @@ type View struct {
 	brokers []Broker // by id; without this one once it has left, or while another process has its address
 	beside  []Broker // by id: others that live for certain and are advertised at an address of this one
 	unnamed []Broker // by id: others that live, of which clients of this one are not told
+	alive   []Broker // by id: all that live, wherever they are
 }
 
 // Alone returns the view of a broker on a store that it shares with nobody.
@@ -28,8 +29,11 @@ func (v *View) Self() int32 { return v.self.ID }
 // Rack returns this broker's rack; empty if it has none.
 func (v *View) Rack() string { return v.self.Rack }
 
-// Brokers returns the brokers that live, by id.
+// Brokers returns the brokers that live and of which clients are told, by id.
 func (v *View) Brokers() []Broker { return v.brokers }
+
+// All returns the brokers that live, by id, also those of which clients are not told.
+func (v *View) All() []Broker { return v.alive }
 
 func (v *View) ids() (ids []int32) {
 	for _, b := range v.brokers {

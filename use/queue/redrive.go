@@ -210,12 +210,18 @@ func (q *Queue) deadShard(p eventlog.Partition) *shard {
 // discarded do not count. After eventlog.ErrUnsure it may have moved more of them. To repeat it is
 // safe.
 func (q *Queue) Redrive(ctx context.Context, letters ...DeadLetter) (moved int, err error) {
-	return q.takeLetters(ctx, letters, true)
+	return q.takeLetters(ctx, letters, true, MessageID{})
 }
 
 // Discard drops dead letters, and returns how many. Its errors mean what those of Redrive mean.
 func (q *Queue) Discard(ctx context.Context, letters ...DeadLetter) (dropped int, err error) {
-	return q.takeLetters(ctx, letters, false)
+	return q.takeLetters(ctx, letters, false, MessageID{})
+}
+
+// Replace drops a dead letter in place of which the message by was enqueued, as one that edits a
+// message does; the audit names both. Its results mean what those of Discard mean.
+func (q *Queue) Replace(ctx context.Context, letter DeadLetter, by MessageID) (dropped int, err error) {
+	return q.takeLetters(ctx, []DeadLetter{letter}, false, by)
 }
 
 // RedriveAll moves back all dead letters that exist now, at most perSecond a second; 0: no limit.
@@ -316,13 +322,13 @@ func (q *Queue) sweepPage(ctx context.Context, s Sweep, topic eventlog.Topic, pa
 	if n == 0 {
 		return 0, false, nil
 	}
-	taken, err = q.takeLetters(ctx, letters[:n], !s.Discard)
+	taken, err = q.takeLetters(ctx, letters[:n], !s.Discard, MessageID{})
 	return taken, true, err
 }
 
 // tellTaken records who redrives or discards dead letters. It does so in an entry of its own,
 // before they are taken: to take them may need several entries, which other operations share.
-func (q *Queue) tellTaken(ctx context.Context, letters []DeadLetter, back bool) error {
+func (q *Queue) tellTaken(ctx context.Context, letters []DeadLetter, back bool, by MessageID) error {
 	verb := audit.DeadLetterDiscard
 	if back {
 		verb = audit.DeadLetterRedrive
@@ -334,7 +340,11 @@ func (q *Queue) tellTaken(ctx context.Context, letters []DeadLetter, back bool) 
 	if len(ids) == 0 {
 		return nil
 	}
-	return audit.Of(q.log).Record(ctx, audit.Event{Verb: verb, Object: q.name, Before: map[string]any{"ids": ids}})
+	var after any
+	if by != (MessageID{}) {
+		after = map[string]any{"replaced_by": by.String()}
+	}
+	return audit.Of(q.log).Record(ctx, audit.Event{Verb: verb, Object: q.name, Before: map[string]any{"ids": ids}, After: after})
 }
 
 // lastLetter returns the last record of the dead-letter topic, in the order of its partitions;
@@ -357,7 +367,7 @@ func (q *Queue) lastLetter(ctx context.Context, topic eventlog.Topic) (last Mess
 
 // takeLetters ends dead letters; back: they become messages again. It refuses letters that were
 // read before the store was found rewound.
-func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool) (taken int, err error) {
+func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool, by MessageID) (taken int, err error) {
 	topics := make(map[int]eventlog.Topic) // by priority
 	for _, l := range letters {
 		if priority := priorityOf(l.rec); back && topics[priority].Version == 0 {
@@ -370,7 +380,7 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 	if err != nil {
 		return 0, err
 	}
-	if err := q.tellTaken(ctx, letters, back); err != nil {
+	if err := q.tellTaken(ctx, letters, back, by); err != nil {
 		return 0, fmt.Errorf("take dead letters: %w", err)
 	}
 	defer q.wakeClaims() // also for those that were moved before an error

@@ -1,0 +1,42 @@
+package console
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/use/broker"
+)
+
+// done is what a process has done since it started: so many records, in flushes of 10 or 100 ms.
+func done(records, quick, slow float64) broker.Counters {
+	return broker.Counters{Records: records, Bytes: 10 * records, Flushes: []broker.Bucket{{UpTo: 0.01, Count: quick}, {UpTo: 0.1, Count: quick + slow}}}
+}
+
+func TestPlotsAreOfAllProcesses(t *testing.T) {
+	h := NewHistory(nil, nil)
+	now := time.Unix(1_800_000_000, 0)
+	for _, told := range []map[string]broker.Counters{
+		{ownLife: done(1000, 10, 0)},
+		{ownLife: done(1050, 20, 0), "b": done(9_000_000, 1, 1)}, // what b did before is not of these seconds
+		{ownLife: done(1100, 30, 0), "b": done(9_000_500, 2, 2)},
+		{ownLife: done(1150, 40, 0), "b": done(9_000_500, 2, 2)}, // b has not put its key again
+		{ownLife: done(1200, 50, 0)},                             // b has died
+		{ownLife: done(1250, 60, 0), "c": done(700, 0, 0)},       // and begins anew
+		{ownLife: done(1300, 60, 0), "c": done(800, 0, 0)},
+	} {
+		h.add(now, told)
+		now = now.Add(5 * time.Second)
+	}
+	s := h.series()
+	for i, want := range []struct{ records, flush float64 }{{10, 10}, {110, 100}, {10, 10}, {10, 10}, {10, 10}, {30, 0}} {
+		if got := *s.Records[i]; got != want.records {
+			t.Errorf("at %d: %v records a second, want %v", i, got, want.records)
+		}
+		if got := *s.Bytes[i]; got != 10*want.records {
+			t.Errorf("at %d: %v bytes a second, want %v", i, got, 10*want.records)
+		}
+		if got := s.Flush[i]; want.flush == 0 && got != nil || want.flush != 0 && (got == nil || *got != want.flush) {
+			t.Errorf("at %d: 99 %% of the flushes within %v, want %v", i, got, want.flush)
+		}
+	}
+}
