@@ -18,22 +18,12 @@ const readme = "../../README.md"
 // blocks returns what stands in a section of a page between fences of a kind.
 func blocks(t *testing.T, page, section, kind string) (list []string) {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(text), "\n### "+section)
-	rest, _, _ = strings.Cut(rest, "\n#")
-	for {
-		_, after, more := strings.Cut(rest, "\n```"+kind+"\n")
-		if !more {
-			break
+	for _, f := range fencesOf(t, page, "### "+section) {
+		if f.kind == kind {
+			list = append(list, strings.TrimSuffix(f.text, "\n"))
 		}
-		var block string
-		block, rest, _ = strings.Cut(after, "\n```")
-		list = append(list, block)
 	}
-	if !found || len(list) == 0 {
+	if len(list) == 0 {
 		t.Fatalf("%s has no section %q with a block of %q", page, section, kind)
 	}
 	return list

@@ -254,10 +254,10 @@ func TestTheStartInPlaceOfKafkaShowsWhatHappens(t *testing.T) {
 			}
 			must(there.Replace(f.text))
 		case "console":
-			for _, s := range transcript("```console\n" + f.text + "```") {
+			for _, s := range transcript(f) {
 				steps++
 				if out := must(there.Replace(s.command)); !matches(out, s.output) {
-					t.Fatalf("%s line %d: $ %s\n--- the page shows\n%s\n--- and what happened is\n%s", kafkaPage, f.line+s.line-1, s.command, s.output, out)
+					t.Fatalf("%s line %d: $ %s\n--- the page shows\n%s\n--- and what happened is\n%s", kafkaPage, s.line, s.command, s.output, out)
 				}
 				if strings.Contains(s.command, "/readyz") { // and a moment later both know each other
 					must(second)
