@@ -18,7 +18,7 @@ const readme = "../../README.md"
 // blocks returns what stands in a section of a page between fences of a kind.
 func blocks(t *testing.T, page, section, kind string) (list []string) {
 	t.Helper()
-	for _, f := range fencesOf(t, page, "### "+section) {
+	for _, f := range fencesOf(t, page, section) {
 		if f.kind == kind {
 			list = append(list, strings.TrimSuffix(f.text, "\n"))
 		}
@@ -31,8 +31,8 @@ func blocks(t *testing.T, page, section, kind string) (list []string) {
 
 func TestTheReadmesDoors(t *testing.T) {
 	for _, c := range []struct{ name, section, serve string }{
-		{"HTTP", "HTTP", "weir serve"},
-		{"SQL", "SQL", ""},
+		{"HTTP", "### HTTP", "weir serve"},
+		{"SQL", "### SQL, inside your own transaction (PostgreSQL)", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			addresses, err := proctest.FreeAddresses(2)
@@ -90,7 +90,7 @@ func main() {
 
 func TestTheReadmesProgram(t *testing.T) {
 	dir := t.TempDir()
-	snippet := strings.Replace(blocks(t, readme, "Go", "go")[0], "sqlite:shop.db", "sqlite:"+filepath.Join(dir, "shop.db"), 1)
+	snippet := strings.Replace(blocks(t, readme, "### Go, without a server", "go")[0], "sqlite:shop.db", "sqlite:"+filepath.Join(dir, "shop.db"), 1)
 	file := filepath.Join(dir, "main.go")
 	if err := os.WriteFile(file, []byte(program+snippet+"\n}\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -128,7 +128,7 @@ func TestTheStreamsPageReactsAsTheExampleDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, block := range blocks(t, "../../docs/streams.md", "A transfer", "go") {
+	for _, block := range blocks(t, "../../docs/streams.md", "### A transfer", "go") {
 		if !strings.Contains(string(source), block+"\n") {
 			t.Errorf("examples/bank does not have\n%s", block)
 		}

@@ -370,6 +370,18 @@ func (s *shell) has(names ...string) {
 	}
 }
 
+// hasTerminals has weir serve of a page run beside what follows, until the page's next one. The
+// reader of the page has a terminal for it.
+func (s *shell) hasTerminals() {
+	s.t.Helper()
+	s.must(`weir() {
+		[ "$1" = serve ] || { command weir "$@"; return; }
+		[ -z "$weir" ] || { kill $weir; wait $weir || true; }
+		command weir "$@" > weir.log 2>&1 & weir=$!
+		grep -m 1 'weir is ready' <(tail --pid $weir -n +1 -f weir.log)
+	}`)
+}
+
 // logFiles logs what the commands have written into the shell's directory.
 func (s *shell) logFiles() {
 	files, _ := filepath.Glob(filepath.Join(s.dir, "*"))
