@@ -54,8 +54,8 @@ type stage struct {
 	samples  []string          // what the page shows as an example: anything may stand there, as for …
 	types    bool              // the blocks of sh, too, of which only the end is compared
 
-	// taken is what the page shows of a value that weir makes. Anything may be printed there, and the
-	// commands that follow have what was printed last, as a reader takes it over.
+	// taken is what the page shows of a value that weir makes. Anything may be printed there, and
+	// the commands that follow have what was printed last, as a reader takes it over.
 	taken []string
 
 	// before is what happens before a command, by how the page's command begins: what the page
@@ -377,7 +377,8 @@ func (s *shell) hasTerminals() {
 	s.must(`weir() {
 		[ "$1" = serve ] || { command weir "$@"; return; }
 		[ -z "$weir" ] || { kill $weir; wait $weir || true; }
-		command weir "$@" > weir.log 2>&1 & weir=$!
+		> weir.log
+		command weir "$@" >> weir.log 2>&1 & weir=$!
 		grep -m 1 'weir is ready' <(tail --pid $weir -n +1 -f weir.log)
 	}`)
 }
