@@ -22,8 +22,8 @@ const (
 
 // fence is a block of a page.
 type fence struct {
-	line       int
-	kind, text string
+	line                int
+	section, kind, text string // section: its heading, with its marks
 }
 
 // fences returns all blocks of a page, in order.
@@ -32,27 +32,41 @@ func fences(t *testing.T, page string) []fence {
 	return fencesOf(t, page, "")
 }
 
-// fencesOf returns the blocks of a section of a page; "": of all.
+// fencesOf returns the blocks of a section of a page, which ends at the next heading; "": of all.
 func fencesOf(t *testing.T, page, section string) (all []fence) {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside := false
-	for i, line := range strings.Split(sectionOf(string(text), section), "\n") {
-		kind, fenced := strings.CutPrefix(line, "```")
+	for _, f := range fencesIn(string(text)) {
+		if section == "" || f.section == section {
+			all = append(all, f)
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s %s has no blocks", page, section)
+	}
+	return all
+}
+
+// fencesIn returns the blocks of a text, also those that are indented, as in a list.
+func fencesIn(text string) (all []fence) {
+	inside, section, indent := false, "", ""
+	for i, line := range strings.Split(text, "\n") {
+		bare := strings.TrimLeft(line, " ")
+		kind, fenced := strings.CutPrefix(bare, "```")
 		switch {
 		case fenced && inside:
 			inside = false
 		case fenced:
-			inside, all = true, append(all, fence{line: i + 1, kind: kind})
+			inside, indent = true, strings.TrimSuffix(line, bare)
+			all = append(all, fence{line: i + 1, section: section, kind: kind})
 		case inside:
-			all[len(all)-1].text += line + "\n"
+			all[len(all)-1].text += strings.TrimPrefix(line, indent) + "\n"
+		case strings.HasPrefix(line, "#"):
+			section = line
 		}
-	}
-	if inside || len(all) == 0 {
-		t.Fatalf("%s %s has no blocks, or one that does not end", page, section)
 	}
 	return all
 }

@@ -146,27 +146,6 @@ func (s stage) start(t *testing.T) (sh *shell, there, back *strings.Replacer) {
 	return sh, there, strings.NewReplacer(kafka, kafkaAddress, http, httpAddress)
 }
 
-// sectionOf returns a page with all lines empty that are not in a section, so that the others keep
-// their numbers. The section ends at the next heading. "" is the whole page.
-func sectionOf(text, heading string) string {
-	if heading == "" {
-		return text
-	}
-	fenced, inside := false, false
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		if strings.HasPrefix(line, "```") {
-			fenced = !fenced
-		} else if strings.HasPrefix(line, "#") && !fenced {
-			inside = line == heading
-		}
-		if !inside {
-			lines[i] = ""
-		}
-	}
-	return strings.Join(lines, "\n")
-}
-
 var namedProgram = regexp.MustCompile("(?ms)^`([a-z]+\\.[a-z]+)`[^\n]*:\n\n```[a-z]+\n(.*?)^```$")
 
 // programsOf returns the programs of a page that have a name: the line above begins with it.
