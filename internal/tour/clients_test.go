@@ -67,7 +67,7 @@ func languages(t *testing.T) []language {
 			run: func(libs, file string) *exec.Cmd { return command("java", "-cp", filepath.Join(libs, "*"), file) },
 		},
 		{
-			name: "Go", block: "go", file: "program.go", end: "\n" + blocks(t, clientsPage, "Go", "go")[3] + "\n",
+			name: "Go", block: "go", file: "program.go", end: "\n" + blocks(t, clientsPage, "### Go", "go")[3] + "\n",
 			run: func(_, file string) *exec.Cmd { return command("go", "run", file) },
 		},
 	}
@@ -86,14 +86,14 @@ func TestTheProgramsOfAllLanguages(t *testing.T) {
 			kafka, http, database := addresses[0], addresses[1], pgtest.URL(t)
 			there := strings.NewReplacer(kafkaAddress, kafka, httpAddress, http, "jdbc:postgresql://localhost/postgres", jdbc(t, database), "postgres://localhost/postgres", database)
 			sh := startShell(t, nil, "WEIR_KAFKA="+kafka, "WEIR_HTTP="+http, "WEIR_SERVER=http://"+http)
-			serve, rest, _ := strings.Cut(there.Replace(blocks(t, clientsPage, "What they need", "sh")[0]), " &\n")
+			serve, rest, _ := strings.Cut(there.Replace(blocks(t, clientsPage, "### What they need", "sh")[0]), " &\n")
 			sh.run(serve + " > weir.log 2>&1 &")
 			for _, command := range []string{"curl -s --retry 30 --retry-delay 1 --retry-connrefused http://" + http + "/readyz", "set -e\n" + rest} {
 				if out, code := sh.run(command); code != 0 {
 					t.Fatalf("$ %s\n%s", command, out)
 				}
 			}
-			programs := blocks(t, clientsPage, l.name, l.block)
+			programs := blocks(t, clientsPage, "### "+l.name, l.block)
 			for i, want := range prints {
 				file := filepath.Join(t.TempDir(), l.file)
 				if err := os.WriteFile(file, []byte(there.Replace(programs[i])+"\n"+l.end), 0o600); err != nil {

@@ -48,7 +48,7 @@ func TestTheQueuePageShowsTheExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if shown := blocks(t, queuePage, "Enqueue", "go")[0] + "\n"; shown != string(source) {
+	if shown := blocks(t, queuePage, "### Enqueue", "go")[0] + "\n"; shown != string(source) {
 		t.Errorf("%s shows another program than examples/worker/main.go", queuePage)
 	}
 }

@@ -8,67 +8,50 @@ import (
 	"testing"
 
 	"github.com/weir-log/weir/internal/pgtest"
-	"github.com/weir-log/weir/internal/proctest"
 )
 
-// Each door that README shows is tried as it is shown there, by somebody who has nothing yet.
+// What README shows is tried as it is shown there, by somebody who has nothing yet.
 
 const readme = "../../README.md"
 
 // blocks returns what stands in a section of a page between fences of a kind.
 func blocks(t *testing.T, page, section, kind string) (list []string) {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(text), "\n### "+section)
-	rest, _, _ = strings.Cut(rest, "\n#")
-	for {
-		_, after, more := strings.Cut(rest, "\n```"+kind+"\n")
-		if !more {
-			break
+	for _, f := range fencesOf(t, page, section) {
+		if f.kind == kind {
+			list = append(list, strings.TrimSuffix(f.text, "\n"))
 		}
-		var block string
-		block, rest, _ = strings.Cut(after, "\n```")
-		list = append(list, block)
 	}
-	if !found || len(list) == 0 {
+	if len(list) == 0 {
 		t.Fatalf("%s has no section %q with a block of %q", page, section, kind)
 	}
 	return list
 }
 
-func TestTheReadmesDoors(t *testing.T) {
-	for _, c := range []struct{ name, section, serve string }{
-		{"HTTP", "HTTP", "weir serve"},
-		{"SQL", "SQL", ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			addresses, err := proctest.FreeAddresses(2)
-			if err != nil {
-				t.Fatal(err)
-			}
-			kafka, http, database := addresses[0], addresses[1], pgtest.URL(t)
-			sh := startShell(t, nil, "WEIR_KAFKA="+kafka, "WEIR_HTTP="+http, "WEIR_BOOTSTRAP="+kafka)
-			there := strings.NewReplacer("./weir", "weir", kafkaAddress, kafka, httpAddress, http, "postgres://localhost/postgres", database,
-				"curl -N ", "curl -N -sS -m 3 ") // which goes on until somebody is tired of it
-			list := blocks(t, readme, c.section, "sh")
-			if c.serve == "" {
-				c.serve, list = there.Replace(list[0]), list[1:]
-			}
-			sh.run(c.serve + " > weir.log 2>&1 &")
-			if out, code := sh.run("curl -s --retry 30 --retry-delay 1 --retry-connrefused http://" + http + "/readyz"); code != 0 {
-				t.Fatalf("weir is not ready: %s", out)
-			}
-			last := ""
-			for _, block := range list {
-				last, _ = sh.run(there.Replace(block))
-			}
-			if !strings.Contains(last, "a boat") || strings.Contains(last, "rror") {
-				t.Errorf("it printed\n%s", last)
-			}
-		})
+func TestTheReadmeShowsWhatHappens(t *testing.T) {
+	if made, err := exec.Command("make", "-n", "-C", "../..", "run").Output(); err != nil || !strings.Contains(string(made), "\n./weir serve") {
+		t.Fatalf("make run does %s: %v", made, err)
+	}
+	sh := stage{
+		page: readme, types: true, samples: []string{"1763718000000"},
+		named: []string{"./weir", "weir", "make run", "weir serve", "postgres://localhost/postgres", pgtest.URL(t), "curl -N ", "stream ", "curl ", "curl -sS ",
+			"python3 handler.py", "python3 handler.py >> work.log 2>&1 & worker=$!"},
+		before: map[string]func(*shell){
+			"make run": func(sh *shell) {
+				sh.hasTerminals()
+				sh.must(`stream() { sed '/a boat/q' <(curl -sSN "$@"); }`)
+			},
+			"./weir queue create": func(sh *shell) { sh.must("echo 'print(input(), flush=True)' > handler.py; > work.log") },
+			"./weir topic create": func(sh *shell) {
+				sh.must("grep -m 1 ann@example.org <(tail --pid $worker -n +1 -f work.log)")
+			},
+		},
+	}.replay(t)
+	if err := os.WriteFile(filepath.Join(sh.dir, "settings"), []byte(blocks(t, readme, "## Install", "ini")[0]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if set := sh.must("env -i sh -c 'set -a; . ./settings; env'"); strings.Count(set, "WEIR_") != 2 || strings.Count(set, "AWS_") != 2 {
+		t.Errorf("the settings are\n%s", set)
 	}
 }
 
@@ -100,7 +83,7 @@ func main() {
 
 func TestTheReadmesProgram(t *testing.T) {
 	dir := t.TempDir()
-	snippet := strings.Replace(blocks(t, readme, "Go", "go")[0], "sqlite:shop.db", "sqlite:"+filepath.Join(dir, "shop.db"), 1)
+	snippet := strings.Replace(blocks(t, readme, "### Go, without a server", "go")[0], "sqlite:shop.db", "sqlite:"+filepath.Join(dir, "shop.db"), 1)
 	file := filepath.Join(dir, "main.go")
 	if err := os.WriteFile(file, []byte(program+snippet+"\n}\n"), 0o600); err != nil {
 		t.Fatal(err)

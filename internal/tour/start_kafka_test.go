@@ -22,8 +22,8 @@ const (
 
 // fence is a block of a page.
 type fence struct {
-	line       int
-	kind, text string
+	line                int
+	section, kind, text string // section: its heading, with its marks
 }
 
 // fences returns all blocks of a page, in order.
@@ -32,27 +32,41 @@ func fences(t *testing.T, page string) []fence {
 	return fencesOf(t, page, "")
 }
 
-// fencesOf returns the blocks of a section of a page; "": of all.
+// fencesOf returns the blocks of a section of a page, which ends at the next heading; "": of all.
 func fencesOf(t *testing.T, page, section string) (all []fence) {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside := false
-	for i, line := range strings.Split(sectionOf(string(text), section), "\n") {
-		kind, fenced := strings.CutPrefix(line, "```")
+	for _, f := range fencesIn(string(text)) {
+		if section == "" || f.section == section {
+			all = append(all, f)
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s %s has no blocks", page, section)
+	}
+	return all
+}
+
+// fencesIn returns the blocks of a text, also those that are indented, as in a list.
+func fencesIn(text string) (all []fence) {
+	inside, section, indent := false, "", ""
+	for i, line := range strings.Split(text, "\n") {
+		bare := strings.TrimLeft(line, " ")
+		kind, fenced := strings.CutPrefix(bare, "```")
 		switch {
 		case fenced && inside:
 			inside = false
 		case fenced:
-			inside, all = true, append(all, fence{line: i + 1, kind: kind})
+			inside, indent = true, strings.TrimSuffix(line, bare)
+			all = append(all, fence{line: i + 1, section: section, kind: kind})
 		case inside:
-			all[len(all)-1].text += line + "\n"
+			all[len(all)-1].text += strings.TrimPrefix(line, indent) + "\n"
+		case strings.HasPrefix(line, "#"):
+			section = line
 		}
-	}
-	if inside || len(all) == 0 {
-		t.Fatalf("%s %s has no blocks, or one that does not end", page, section)
 	}
 	return all
 }
@@ -128,7 +142,7 @@ func TestTheStreamsPageReactsAsTheExampleDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, block := range blocks(t, "../../docs/streams.md", "A transfer", "go") {
+	for _, block := range blocks(t, "../../docs/streams.md", "### A transfer", "go") {
 		if !strings.Contains(string(source), block+"\n") {
 			t.Errorf("examples/bank does not have\n%s", block)
 		}
@@ -254,10 +268,10 @@ func TestTheStartInPlaceOfKafkaShowsWhatHappens(t *testing.T) {
 			}
 			must(there.Replace(f.text))
 		case "console":
-			for _, s := range transcript("```console\n" + f.text + "```") {
+			for _, s := range transcript(f) {
 				steps++
 				if out := must(there.Replace(s.command)); !matches(out, s.output) {
-					t.Fatalf("%s line %d: $ %s\n--- the page shows\n%s\n--- and what happened is\n%s", kafkaPage, f.line+s.line-1, s.command, s.output, out)
+					t.Fatalf("%s line %d: $ %s\n--- the page shows\n%s\n--- and what happened is\n%s", kafkaPage, s.line, s.command, s.output, out)
 				}
 				if strings.Contains(s.command, "/readyz") { // and a moment later both know each other
 					must(second)

@@ -5,6 +5,7 @@ package tour
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -51,6 +52,11 @@ type stage struct {
 	links    map[string]string // what a reader has in the directory, by name
 	saves    bool              // the reader saves the programs of the page
 	samples  []string          // what the page shows as an example: anything may stand there, as for …
+	types    bool              // the blocks of sh, too, of which only the end is compared
+
+	// taken is what the page shows of a value that weir makes. Anything may be printed there, and
+	// the commands that follow have what was printed last, as a reader takes it over.
+	taken []string
 
 	// before is what happens before a command, by how the page's command begins: what the page
 	// takes for granted, and the trouble that it is about.
@@ -65,7 +71,14 @@ func (s stage) replay(t *testing.T) *shell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := transcript(sectionOf(string(text), s.section))
+	var steps []step
+	for _, f := range fencesOf(t, s.page, s.section) {
+		if f.kind == "console" {
+			steps = append(steps, transcript(f)...)
+		} else if f.kind == "sh" && s.types {
+			steps = append(steps, step{line: f.line + 1, command: "set -e\n" + f.text + "set +e", blind: true})
+		}
+	}
 	if len(steps) < 8 && s.section == "" || len(steps) == 0 {
 		t.Fatalf("%s %s has %d commands: a tour is longer, or its blocks are not marked ```console", s.page, s.section, len(steps))
 	}
@@ -87,17 +100,23 @@ func (s stage) replay(t *testing.T) *shell {
 			}
 		}
 	}
-	before := maps.Clone(s.before)
+	before, took := maps.Clone(s.before), map[string]string{}
 	for _, step := range steps {
 		for begins, happens := range before {
-			if strings.HasPrefix(step.command, begins) {
+			if strings.HasPrefix(strings.TrimPrefix(step.command, "set -e\n"), begins) {
 				delete(before, begins)
 				happens(sh)
 			}
 		}
-		out, code := sh.run(there.Replace(step.command))
+		command := step.command
+		for name, value := range took {
+			command = strings.ReplaceAll(command, name, value)
+		}
+		out, code := sh.run(there.Replace(command))
 		out = back.Replace(out)
-		if code != 0 || !matches(out, shown.Replace(step.output)) {
+		values, same := compare(out, shown.Replace(step.output), s.taken)
+		maps.Copy(took, values)
+		if code != 0 || !same && !step.blind {
 			t.Fatalf("%s line %d: $ %s\n--- the page shows\n%s\n--- and what happened, with exit code %d, is\n%s",
 				s.page, step.line, step.command, step.output, code, out)
 		}
@@ -127,27 +146,6 @@ func (s stage) start(t *testing.T) (sh *shell, there, back *strings.Replacer) {
 	return sh, there, strings.NewReplacer(kafka, kafkaAddress, http, httpAddress)
 }
 
-// sectionOf returns a page with all lines empty that are not in a section, so that the others keep
-// their numbers. The section ends at the next heading. "" is the whole page.
-func sectionOf(text, heading string) string {
-	if heading == "" {
-		return text
-	}
-	fenced, inside := false, false
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		if strings.HasPrefix(line, "```") {
-			fenced = !fenced
-		} else if strings.HasPrefix(line, "#") && !fenced {
-			inside = line == heading
-		}
-		if !inside {
-			lines[i] = ""
-		}
-	}
-	return strings.Join(lines, "\n")
-}
-
 var namedProgram = regexp.MustCompile("(?ms)^`([a-z]+\\.[a-z]+)`[^\n]*:\n\n```[a-z]+\n(.*?)^```$")
 
 // programsOf returns the programs of a page that have a name: the line above begins with it.
@@ -167,20 +165,17 @@ func programsOf(t *testing.T, page, text string) map[string]string {
 type step struct {
 	line            int
 	command, output string
+	blind           bool // the page does not show what it prints
 }
 
-// transcript takes the blocks marked console apart: "$ " begins a command, "> " goes on with it,
-// and the rest is what it prints.
-func transcript(text string) (steps []step) {
-	inside := false
-	for i, line := range strings.Split(text, "\n") {
+// transcript takes a block marked console apart: "$ " begins a command, "> " goes on with it, and
+// the rest is what it prints.
+func transcript(f fence) (steps []step) {
+	for i, line := range strings.Split(strings.TrimSuffix(f.text, "\n"), "\n") {
 		last := len(steps) - 1
 		switch {
-		case strings.HasPrefix(line, "```"):
-			inside = line == "```console"
-		case !inside:
 		case strings.HasPrefix(line, "$ "):
-			steps = append(steps, step{line: i + 1, command: line[2:]})
+			steps = append(steps, step{line: f.line + i + 1, command: line[2:]})
 		case strings.HasPrefix(line, "> "), line == ">":
 			steps[last].command += "\n" + strings.TrimPrefix(line[1:], " ")
 		default:
@@ -193,8 +188,27 @@ func transcript(text string) (steps []step) {
 // matches compares what was printed with what the page shows, where … stands for anything within a
 // line. Blank lines, and blanks at the end of a line, are not compared.
 func matches(got, want string) bool {
+	_, same := compare(got, want, nil)
+	return same
+}
+
+// compare returns what was printed in the place of each of some names, too.
+func compare(got, want string, names []string) (values map[string]string, same bool) {
 	pattern := regexp.QuoteMeta(squeeze(want))
-	return regexp.MustCompile(`^` + strings.ReplaceAll(pattern, "…", `[^\n]*`) + `$`).MatchString(squeeze(got))
+	for i, name := range names {
+		name = regexp.QuoteMeta(name)
+		pattern = strings.Replace(pattern, name, fmt.Sprintf(`(?P<n%d>[^\n]+?)`, i), 1)
+		pattern = strings.ReplaceAll(pattern, name, "…")
+	}
+	shown := regexp.MustCompile(`^` + strings.ReplaceAll(pattern, "…", `[^\n]*`) + `$`)
+	found := shown.FindStringSubmatch(squeeze(got))
+	values = make(map[string]string)
+	for i, name := range names {
+		if at := shown.SubexpIndex(fmt.Sprintf("n%d", i)); at > 0 && found != nil {
+			values[name] = found[at]
+		}
+	}
+	return values, found != nil
 }
 
 func squeeze(text string) string {
@@ -335,12 +349,25 @@ func (s *shell) has(names ...string) {
 	}
 }
 
+// hasTerminals has weir serve of a page run beside what follows, until the page's next one. The
+// reader of the page has a terminal for it.
+func (s *shell) hasTerminals() {
+	s.t.Helper()
+	s.must(`weir() {
+		[ "$1" = serve ] || { command weir "$@"; return; }
+		[ -z "$weir" ] || { kill $weir; wait $weir || true; }
+		> weir.log
+		command weir "$@" >> weir.log 2>&1 & weir=$!
+		grep -m 1 'weir is ready' <(tail --pid $weir -n +1 -f weir.log)
+	}`)
+}
+
 // logFiles logs what the commands have written into the shell's directory.
 func (s *shell) logFiles() {
 	files, _ := filepath.Glob(filepath.Join(s.dir, "*"))
 	for _, file := range files {
 		if name := filepath.Base(file); !strings.HasPrefix(name, "step-") {
-			if text, err := os.ReadFile(file); err == nil && utf8.Valid(text) {
+			if text, err := os.ReadFile(file); err == nil && utf8.Valid(text) && !bytes.ContainsRune(text, 0) {
 				s.t.Logf("--- %s\n%s", name, text)
 			}
 		}

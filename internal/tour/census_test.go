@@ -1,0 +1,136 @@
+package tour
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// row says which tests run blocks of a page, or compare them with what they quote: those of a
+// section, or of all if none is named, and only of these kinds. "-" is a block without a kind. A
+// test of another package has the package's directory before its name.
+type row struct{ page, section, kinds, tests string }
+
+var replayed = []row{
+	{"README.md", "", "console sh", "TestTheReadmeShowsWhatHappens"},
+	{"README.md", "## Install", "ini", "TestTheReadmeShowsWhatHappens"},
+	{"README.md", "### Go, without a server", "go", "TestTheReadmesProgram"},
+	{"clients.md", "### What they need", "sh", "TestTheProgramsOfAllLanguages"},
+	{"clients.md", "", "python ts java go", "TestTheProgramsOfAllLanguages"},
+	{"http.md", "", "console json", "TestTheHTTPPageShowsWhatHappens"},
+	{"http.md", "## Behind a proxy", "caddyfile nginx", "TestWeirIsBehindAProxyAsThePageSays"},
+	{"operations.md", "## API keys", "-", "TestTheCommandsOfTheOperationsPageWork"},
+	{"operations.md", "### Backup: SQLite", "console", "TestASQLiteBackupIsPutBackAsThePageSays"},
+	{"operations.md", "### Backup: MariaDB and MySQL", "console", "TestAMariaDBDumpIsRestoredAsThePageSays"},
+	{"operations.md", "### Backup: PostgreSQL", "console", "TestAPostgresDumpIsRestoredAsThePageSays"},
+	{"operations.md", "### Backup: a database that has your tables, too", "console", "TestADatabaseWithAProgramsTablesIsRestoredAsThePageSays"},
+	{"operations.md", "### Failovers: PostgreSQL", "console", "TestAFailoverIsMadeAsThePageSays"},
+	{"operations.md", "## Upgrades", "console", "TestAnUpgradeIsMadeAsThePageSays"},
+	{"queue-production.md", "", "sh", "TestAQueueGoesIntoProductionAsThePageSays"},
+	{"queue.md", "", "console", "TestTheQueueWalkShowsWhatHappens"},
+	{"queue.md", "### Enqueue", "go", "TestTheQueuePageShowsTheExample"},
+	{"security.md", "", "console sh properties", "TestTheSecurityPageShowsWhatHappens"},
+	{"start-events-postgres.md", "", "go sql", "TestTheStartWithEventsOnPostgresShowsTheExample"},
+	{"start-events.md", "", "console", "TestTheStartWithEventsShowsWhatHappens"},
+	{"start-events.md", "", "go sql", "TestTheStartWithEventsShowsTheExample"},
+	{"start-kafka.md", "", "sql sh ini console", "TestTheStartInPlaceOfKafkaShowsWhatHappens"},
+	{"start-queue.md", "", "console python", "TestTheStartWithAQueueShowsWhatHappens"},
+	{"start-s3.md", "", "console python", "TestTheStartWithABucketShowsWhatHappens"},
+	{"start-s3.md", "## A backup", "sh", "TestACopyOfABucketIsRestoredAsThePageSays"},
+	{"streams.md", "", "console", "TestTheStreamWalkShowsWhatHappens"},
+	{"streams.md", "## In Go", "go", "TestTheStreamsPageShowsTheLibrarysCalls"},
+	{"streams.md", "## Forget a person", "go", "TestTheStreamsPageForgetsAPersonAsTheExampleDoes"},
+	{"streams.md", "### A transfer", "go", "TestTheStreamsPageReactsAsTheExampleDoes"},
+	{"tour.md", "", "console", "TestTheTourShowsWhatHappens"},
+	{"troubleshooting.md", "", "-", "TestTroublesAreQuotedWordForWord"},
+}
+
+// listed are the blocks that no test runs, and why.
+var listed = []struct{ page, section, kinds, reason string }{
+	{"README.md", "# weir", "-", "a drawing"},
+	{"clients.md", "### C#", "csharp", "needs .NET, which the machines of the tests do not have"},
+}
+
+// The pages whose rows are on the other branch.
+var ofTheOtherBranch = []string{
+	"bench-adapter.md", "bench.md", "cache.md", "cost.md", "from-kafka.md", "kafka.md", "moving.md",
+	"mysql.md", "s3-format.md", "s3.md", "shards.md", "sql.md", "verify.md",
+}
+
+func TestEveryBlockOfTheDocsIsRunByATestOrListed(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, listing := map[string]string{}, map[string]string{}
+	of := func(page, section, kind string) string { return page + " " + section + " " + kind }
+	rows := map[string]bool{} // and whether they have a block
+	for _, r := range replayed {
+		for kind := range strings.FieldsSeq(r.kinds) {
+			rows[of(r.page, r.section, kind)] = false
+			for test := range strings.FieldsSeq(r.tests) {
+				tests[test] = r.page
+			}
+		}
+	}
+	for _, l := range listed {
+		for kind := range strings.FieldsSeq(l.kinds) {
+			key := of(l.page, l.section, kind)
+			if _, both := rows[key]; both {
+				t.Errorf("%s is listed, and has a test", key)
+			}
+			rows[key], listing[key] = false, l.reason
+		}
+	}
+	for _, page := range append(pages, readme) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(page)
+		if slices.Contains(ofTheOtherBranch, name) {
+			continue
+		}
+		for _, f := range fencesIn(string(text)) {
+			if f.kind == "" {
+				f.kind = "-"
+			}
+			found := false
+			for _, key := range []string{of(name, f.section, f.kind), of(name, "", f.kind)} {
+				if _, is := rows[key]; is && !found {
+					rows[key], found = true, true
+				}
+			}
+			if !found {
+				t.Errorf("%s line %d: no test runs this block of kind %s (%s), nor compares it with anything. Let a test do so, and add a row", page, f.line, f.kind, f.section)
+			}
+		}
+	}
+	for key, used := range rows {
+		if !used {
+			t.Errorf("no block belongs to the row %s", key)
+		}
+	}
+	for test, page := range tests {
+		dir, name := filepath.Split(test)
+		if !hasTest(t, filepath.Join("../..", dir), name) && dir != "" || dir == "" && !hasTest(t, ".", name) {
+			t.Errorf("%s has a row with the test %s, which is not there", page, test)
+		}
+	}
+}
+
+// hasTest tells whether a package has a test.
+func hasTest(t *testing.T, dir, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && regexp.MustCompile(`(?m)^func `+name+`\(t `).Match(text)
+	})
+}
