@@ -40,11 +40,15 @@ type member struct {
 	entered eventlog.Mark
 	known   map[eventlog.Partition]eventlog.Bounds // of the incarnation in entered; they may be behind
 	// unentered: the log entered an incarnation of the set without having heard of this shard, or
-	// having heard of it in another incarnation than the one that the log takes it to be in. Then
+	// having heard of it in another incarnation than the one that the log takes it to be in; or the
+	// shard told a new one, and the log could not enter it yet because another shard is lost. Then
 	// it is unknown what the shard holds, and its store would check calls against the incarnation
 	// that its Changes returned last. So no call but Changes is made before the log has heard of
 	// the shard.
 	unentered bool
+	// asked is not nil while the shard is asked which incarnation it is in, whatever it was in
+	// before; it is closed when the answer is noted.
+	asked chan struct{}
 
 	heard atomic.Bool // it answered when the log entered the incarnation
 
@@ -82,6 +86,27 @@ func (m *member) call(ctx context.Context, patience time.Duration, ask func(cont
 		m.failed(err, time.Since(began))
 	}
 	return fmt.Errorf("%v: %w", m, err)
+}
+
+// read is call for what reads. What the shard answers from another incarnation than the one that
+// the log knows is not passed on.
+func (m *member) read(ctx context.Context, ask func(context.Context) error) error {
+	return m.call(ctx, readPatience, func(ctx context.Context) error {
+		if err := ask(ctx); err != nil {
+			return err
+		}
+		m.mu.Lock()
+		asked := m.asked
+		m.mu.Unlock()
+		if asked != nil {
+			select {
+			case <-asked:
+			case <-ctx.Done():
+				return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, context.Cause(ctx))
+			}
+		}
+		return m.out()
+	})
 }
 
 // write is call for what the shard commits, for at most commitPatience from when the shard lets a
@@ -175,6 +200,24 @@ func (m *member) enter(all []eventlog.Bounds, mark eventlog.Mark) {
 	clear(m.known)
 	for _, b := range all {
 		m.known[b.Partition] = b
+	}
+}
+
+// asks notes that the shard is being asked which incarnation it is in. From then on its store
+// answers from that one. told notes the answer.
+func (m *member) asks() (told func(eventlog.Mark, error)) {
+	asked := make(chan struct{})
+	m.mu.Lock()
+	m.asked = asked
+	m.mu.Unlock()
+	return func(mark eventlog.Mark, err error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.unentered = m.unentered || err == nil && mark.Incarnation != m.entered.Incarnation
+		close(asked)
+		if m.asked == asked {
+			m.asked = nil
+		}
 	}
 }
 

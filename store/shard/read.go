@@ -95,7 +95,7 @@ func (s *Set) readFrom(ctx context.Context, where place, m *member, spans []even
 		own[i].Partition = where.id(own[i].Partition)
 	}
 	var slices []eventlog.Slice
-	err := m.call(ctx, readPatience, func(ctx context.Context) (err error) {
+	err := m.read(ctx, func(ctx context.Context) (err error) {
 		slices, err = m.store.Read(ctx, own, maxBytes)
 		return err
 	})
@@ -159,7 +159,7 @@ func (s *Set) seekIn(ctx context.Context, where place, m *member, goals []eventl
 		own[i].Partition = where.id(own[i].Partition)
 	}
 	var some []eventlog.Found
-	err := m.call(ctx, readPatience, func(ctx context.Context) (err error) {
+	err := m.read(ctx, func(ctx context.Context) (err error) {
 		some, err = m.store.Seek(ctx, own)
 		return err
 	})
@@ -194,7 +194,7 @@ func (s *Set) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.
 		}
 		m := s.members[n]
 		reading.Go(func() error {
-			return m.call(ctx, readPatience, func(ctx context.Context) (err error) {
+			return m.read(ctx, func(ctx context.Context) (err error) {
 				answers[n], err = m.store.Get(ctx, own, maxBytes)
 				return err
 			})
@@ -258,7 +258,7 @@ func (m *member) list(ctx context.Context, where place, prefix, after string, li
 		if strings.HasPrefix(eventlog.ShardKey, prefix) && limit > 0 {
 			most += hidden
 		}
-		err = m.call(ctx, readPatience, func(ctx context.Context) error {
+		err = m.read(ctx, func(ctx context.Context) error {
 			page, err = m.store.List(ctx, prefix, after, most)
 			return err
 		})
