@@ -358,7 +358,7 @@ func (s *shell) hasTerminals() {
 		[ -z "$weir" ] || { kill $weir; wait $weir || true; }
 		> weir.log
 		command weir "$@" >> weir.log 2>&1 & weir=$!
-		grep -m 1 'weir is ready' <(tail --pid $weir -n +1 -f weir.log)
+		grep -m 1 'weir is ready\|"listening"' <(tail --pid $weir -n +1 -f weir.log)
 	}`)
 }
 
