@@ -1,6 +1,5 @@
-// Package tour holds docs/tour.md, docs/queue.md, docs/streams.md, the pages for who begins and the
-// commands for operators to the truth: it types what a page shows into a shell, and compares what
-// comes back.
+// Package tour holds the pages of docs and README to the truth: it types what a page shows into a
+// shell, and compares what comes back. The census tells which test does so for which block.
 package tour
 
 import (
