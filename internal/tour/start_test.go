@@ -2,7 +2,9 @@ package tour
 
 import (
 	"net/url"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/weir-log/weir/internal/pgtest"
@@ -49,9 +51,18 @@ func TestTheStartWithAQueueShowsWhatHappens(t *testing.T) {
 }
 
 func TestTheStartWithABucketShowsWhatHappens(t *testing.T) {
-	stage{
-		page:  "../../docs/start-s3.md",
-		env:   []string{"WEIR_STORE=" + s3test.URL(t) + "&alone=true", "WEIR_KAFKA=off"},
-		saves: true,
+	const page = "../../docs/start-s3.md"
+	store := s3test.URL(t) + "&alone=true"
+	bucket, other := blocks(t, page, "## The bucket", "sh"), blocks(t, page, "## From other machines", "sh")[0]
+	sh := stage{
+		page: page, saves: true, types: true,
+		named: []string{"/etc/default/weir", "./settings", other, "", "systemctl", "true", "aws s3", "true"}, // a test of its own has the backup
+		before: map[string]func(*shell){bucket[0]: func(sh *shell) {
+			settings := strings.Replace(blocks(t, page, "## The bucket", "ini")[0], "s3://my-bucket/weir?endpoint=https://fsn1.your-objectstorage.com&region=fsn1&alone=true", store, 1)
+			if err := os.WriteFile(filepath.Join(sh.dir, "settings"), []byte(strings.ReplaceAll(settings, "AWS_", "UNUSED_")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}},
 	}.replay(t)
+	sh.must(strings.NewReplacer("https://events.example.org", "$WEIR_SERVER", "…", "$WEIR_API_KEY").Replace(other))
 }
