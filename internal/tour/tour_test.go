@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -51,6 +52,7 @@ type stage struct {
 	links    map[string]string // what a reader has in the directory, by name
 	saves    bool              // the reader saves the programs of the page
 	samples  []string          // what the page shows as an example: anything may stand there, as for …
+	feeds    map[string]string // for a kind of blocks, beside console: the command that reads such a block
 
 	// before is what happens before a command, by how the page's command begins: what the page
 	// takes for granted, and the trouble that it is about.
@@ -65,7 +67,7 @@ func (s stage) replay(t *testing.T) *shell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := transcript(sectionOf(string(text), s.section))
+	steps := transcript(sectionOf(string(text), s.section), slices.Collect(maps.Keys(s.feeds))...)
 	if len(steps) < 8 && s.section == "" || len(steps) == 0 {
 		t.Fatalf("%s %s has %d commands: a tour is longer, or its blocks are not marked ```console", s.page, s.section, len(steps))
 	}
@@ -95,9 +97,13 @@ func (s stage) replay(t *testing.T) *shell {
 				happens(sh)
 			}
 		}
-		out, code := sh.run(there.Replace(step.command))
+		command, same := there.Replace(step.command), matches
+		if feed, fed := s.feeds[step.kind]; fed {
+			command, same = feed+" <<'END'\n"+command+"END", hasLines
+		}
+		out, code := sh.run(command)
 		out = back.Replace(out)
-		if code != 0 || !matches(out, shown.Replace(step.output)) {
+		if code != 0 || !same(out, shown.Replace(step.output)) {
 			t.Fatalf("%s line %d: $ %s\n--- the page shows\n%s\n--- and what happened, with exit code %d, is\n%s",
 				s.page, step.line, step.command, step.output, code, out)
 		}
@@ -163,22 +169,36 @@ func programsOf(t *testing.T, page, text string) map[string]string {
 	return programs
 }
 
-// step is a command and what it prints.
+// step is a command and what it prints. Or it is a whole block of another kind, and the output has
+// the lines that the comments behind its statements show, up to a semicolon.
 type step struct {
 	line            int
+	kind            string
 	command, output string
 }
 
+var answer = regexp.MustCompile(`;\s+-- ([^;]*)`)
+
 // transcript takes the blocks marked console apart: "$ " begins a command, "> " goes on with it,
-// and the rest is what it prints.
-func transcript(text string) (steps []step) {
-	inside := false
+// and the rest is what it prints. A block of one of the other kinds is one step.
+func transcript(text string, others ...string) (steps []step) {
+	inside, kind := false, ""
 	for i, line := range strings.Split(text, "\n") {
 		last := len(steps) - 1
+		if marked, fence := strings.CutPrefix(strings.TrimSpace(line), "```"); fence {
+			if inside, kind = !inside, marked; inside && slices.Contains(others, kind) {
+				steps = append(steps, step{line: i + 1, kind: kind})
+			}
+			continue
+		}
 		switch {
-		case strings.HasPrefix(line, "```"):
-			inside = line == "```console"
 		case !inside:
+		case slices.Contains(others, kind):
+			steps[last].command += line + "\n"
+			if found := answer.FindStringSubmatch(line); found != nil {
+				steps[last].output += found[1] + "\n"
+			}
+		case kind != "console":
 		case strings.HasPrefix(line, "$ "):
 			steps = append(steps, step{line: i + 1, command: line[2:]})
 		case strings.HasPrefix(line, "> "), line == ">":
@@ -195,6 +215,17 @@ func transcript(text string) (steps []step) {
 func matches(got, want string) bool {
 	pattern := regexp.QuoteMeta(squeeze(want))
 	return regexp.MustCompile(`^` + strings.ReplaceAll(pattern, "…", `[^\n]*`) + `$`).MatchString(squeeze(got))
+}
+
+// hasLines says whether each line that the page shows was printed, in whatever order.
+func hasLines(got, want string) bool {
+	lines := strings.Split(got, "\n")
+	for line := range strings.Lines(want) {
+		if !slices.ContainsFunc(lines, func(got string) bool { return matches(got, line) }) {
+			return false
+		}
+	}
+	return true
 }
 
 func squeeze(text string) string {
