@@ -39,20 +39,27 @@ func fencesOf(t *testing.T, page, section string) (all []fence) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside := false
-	for i, line := range strings.Split(sectionOf(string(text), section), "\n") {
-		kind, fenced := strings.CutPrefix(line, "```")
+	all = fencesIn(sectionOf(string(text), section))
+	if len(all) == 0 {
+		t.Fatalf("%s %s has no blocks", page, section)
+	}
+	return all
+}
+
+// fencesIn returns the blocks of a text, which may be indented.
+func fencesIn(text string) (all []fence) {
+	inside, indent := false, ""
+	for i, line := range strings.Split(text, "\n") {
+		kind, fenced := strings.CutPrefix(strings.TrimLeft(line, " "), "```")
 		switch {
 		case fenced && inside:
 			inside = false
 		case fenced:
-			inside, all = true, append(all, fence{line: i + 1, kind: kind})
+			inside, indent = true, line[:strings.Index(line, "`")]
+			all = append(all, fence{line: i + 1, kind: kind})
 		case inside:
-			all[len(all)-1].text += line + "\n"
+			all[len(all)-1].text += strings.TrimPrefix(line, indent) + "\n"
 		}
-	}
-	if inside || len(all) == 0 {
-		t.Fatalf("%s %s has no blocks, or one that does not end", page, section)
 	}
 	return all
 }

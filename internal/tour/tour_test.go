@@ -177,34 +177,33 @@ type step struct {
 	command, output string
 }
 
-var answer = regexp.MustCompile(`;\s+-- ([^;]*)`)
+var answer = regexp.MustCompile(`;[ \t]+-- ([^;\n]*)`)
 
 // transcript takes the blocks marked console apart: "$ " begins a command, "> " goes on with it,
 // and the rest is what it prints. A block of one of the other kinds is one step.
 func transcript(text string, others ...string) (steps []step) {
-	inside, kind := false, ""
-	for i, line := range strings.Split(text, "\n") {
-		last := len(steps) - 1
-		if marked, fence := strings.CutPrefix(strings.TrimSpace(line), "```"); fence {
-			if inside, kind = !inside, marked; inside && slices.Contains(others, kind) {
-				steps = append(steps, step{line: i + 1, kind: kind})
+	for _, f := range fencesIn(text) {
+		if slices.Contains(others, f.kind) {
+			s := step{line: f.line, kind: f.kind, command: f.text}
+			for _, found := range answer.FindAllStringSubmatch(f.text, -1) {
+				s.output += found[1] + "\n"
 			}
+			steps = append(steps, s)
+		}
+		if f.kind != "console" {
 			continue
 		}
-		switch {
-		case !inside:
-		case slices.Contains(others, kind):
-			steps[last].command += line + "\n"
-			if found := answer.FindStringSubmatch(line); found != nil {
-				steps[last].output += found[1] + "\n"
+		line := f.line
+		for text := range strings.Lines(f.text) {
+			line++
+			switch last := len(steps) - 1; {
+			case strings.HasPrefix(text, "$ "):
+				steps = append(steps, step{line: line, command: strings.TrimSuffix(text[2:], "\n")})
+			case strings.HasPrefix(text, "> "), text == ">\n":
+				steps[last].command += "\n" + strings.TrimPrefix(strings.TrimSuffix(text[1:], "\n"), " ")
+			default:
+				steps[last].output += text
 			}
-		case kind != "console":
-		case strings.HasPrefix(line, "$ "):
-			steps = append(steps, step{line: i + 1, command: line[2:]})
-		case strings.HasPrefix(line, "> "), line == ">":
-			steps[last].command += "\n" + strings.TrimPrefix(line[1:], " ")
-		default:
-			steps[last].output += line + "\n"
 		}
 	}
 	return steps
