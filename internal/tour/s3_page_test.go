@@ -1,7 +1,9 @@
 package tour
 
 import (
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -39,5 +41,71 @@ func TestABucketIsTriedAsThePageSays(t *testing.T) {
 	command := strings.NewReplacer(gateway, addresses[0], example, "handler").Replace(inline(t, s3Page, example)[0])
 	if got := sh.must(command); strings.Count(got, "one")+strings.Count(got, "two")+strings.Count(got, "three") != 3 {
 		t.Errorf("$ %s\n%s", command, got)
+	}
+}
+
+// Two servers share a bucket as the page says: one has its settings of two servers, the other those
+// for Kafka clients. systemd, and the names of machines, are others.
+func TestTwoServersShareABucketAsThePageSays(t *testing.T) {
+	libs := languages(t)[0].have(t)
+	addresses, err := proctest.FreeAddresses(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kafka, http := addresses[:2], addresses[2:]
+	sh := startShell(t, nil, "PYTHONPATH="+libs, "CURL_CA_BUNDLE=ca.crt", "WEIR_TLS_CA=ca.crt", "BUCKET="+s3test.URL(t))
+	t.Cleanup(func() {
+		if t.Failed() {
+			sh.logFiles()
+		}
+	})
+	sh.has("openssl")
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(sh.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range fencesOf(t, kafkaPage, "## 2. Certificates") {
+		sh.must(strings.Replace(f.text, "DNS:$host", "DNS:localhost,IP:127.0.0.1", 1))
+	}
+	sh.must("mkdir etc && cp weir.crt weir.key etc")
+	settings := func(i int, block string) string {
+		return strings.NewReplacer("'s3://my-bucket/weir?region=eu-central-1&linger=2s'", `"$BUCKET"`, "/etc/weir", sh.dir+"/etc", "0.0.0.0:9093", kafka[i], "0.0.0.0:8443", http[i],
+			"weir-1.example.org:9093", kafka[i], "events.example.org:9093", kafka[i]).Replace(block)
+	}
+	clients, servers := fencesOf(t, s3Page, "## Kafka clients, too"), fencesOf(t, s3Page, "## Two servers at AWS")
+	write("weir-1", settings(0, servers[0].text))
+	write("weir-2", `WEIR_STORE="$BUCKET"`+"\n"+settings(1, clients[0].text))
+	ready := ""
+	for _, address := range http {
+		ready += "\ncurl -sSf --retry 60 --retry-delay 1 --retry-connrefused https://" + address + "/readyz"
+	}
+	there := strings.NewReplacer("/etc/default/weir", "./weir-1", "weir-1.example.org:8443", http[0], "weir-1.example.org:9093", kafka[0], "weir-2.example.org:9093", kafka[1], "events.example.org:9093", kafka[1],
+		"systemctl enable --now weir", "weir serve > weir-1.log 2>&1 & (set -a; . ./weir-2; exec weir serve) > weir-2.log 2>&1 &"+ready+"\n")
+	said := sh.must("set -e\n" + there.Replace(servers[2].text) + "export WEIR_API_KEY; set +e")
+	secrets := regexp.MustCompile(`weir_\w+`).FindAllString(said, -1)
+	if len(secrets) != 3 || regexp.MustCompile(`(?m)^bad`).MatchString(said) {
+		t.Fatalf("three keys are made, and nothing is bad, but it says\n%s", said)
+	}
+	sh.must("curl -sSf -H 'Authorization: Bearer " + secrets[1] + "' -d 'of a device' https://" + http[0] + "/v1/topics/events/events")
+	run := func(program, secret, rest string) string {
+		t.Helper()
+		write("program.py", strings.NewReplacer("its secret", secret, "the secret that weir key create showed", secret, `"security.protocol"`, `"ssl.ca.location": "ca.crt", "security.protocol"`).Replace(there.Replace(program))+rest)
+		return strings.TrimSpace(sh.must("python3 program.py"))
+	}
+	const print = "while (message := consumer.poll(1)) is None:\n    pass\nprint(message.value().decode())\nconsumer.commit(message, asynchronous=False)\nconsumer.close()\n"
+	if got := run(servers[3].text, secrets[2], print); got != "of a device" {
+		t.Errorf("the consumer has %q", got)
+	}
+	sh.must(`curl -sSf -H "Authorization: Bearer $WEIR_API_KEY" -H 'Content-Type: application/json' https://` + http[0] + `/v1/topics -d '{"name": "garden"}'`)
+	run(clients[1].text, regexp.MustCompile(`weir_\w+`).FindString(sh.must("weir key create sensors --access write --topic-name garden")), "")
+	if got := sh.must(`curl -sSf -H "Authorization: Bearer $WEIR_API_KEY" https://` + http[0] + "/v1/topics/garden/partitions/0/events"); !strings.Contains(got, `"21.5"`) {
+		t.Errorf("the garden has %s", got)
+	}
+	broken := fencesOf(t, s3Page, "## When somebody deleted objects")
+	sh.must(strings.TrimSpace(there.Replace(broken[len(broken)-1].text)) + " --yes") // which a terminal is asked
+	if got := run(servers[3].text, secrets[2], print); got != "of a device" {
+		t.Errorf("after the reset the consumer has %q", got)
 	}
 }
