@@ -1,9 +1,15 @@
 package tour
 
 import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,5 +113,98 @@ func TestTwoServersShareABucketAsThePageSays(t *testing.T) {
 	sh.must(strings.TrimSpace(there.Replace(broken[len(broken)-1].text)) + " --yes") // which a terminal is asked
 	if got := run(servers[3].text, secrets[2], print); got != "of a device" {
 		t.Errorf("after the reset the consumer has %q", got)
+	}
+}
+
+// All objects of a log are deleted, and come back by the page's commands. The server has no rules
+// for the age of versions: AWS's own program checks the page's.
+func TestDeletedObjectsComeBackAsThePageSays(t *testing.T) {
+	addresses, err := proctest.FreeAddresses(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh, there, _ := stage{
+		env: []string{
+			"AWS_ACCESS_KEY_ID=me", "AWS_SECRET_ACCESS_KEY=my-secret", "AWS_REGION=us-east-1",
+			"WEIR_STORE=s3://my-bucket/weir?endpoint=http://" + addresses[0] + "&path_style=true&linger=0s",
+		},
+		named: []string{"put-bucket-lifecycle-configuration", "put-bucket-lifecycle-configuration --generate-cli-skeleton output", "2026-01-31T08:00:00 ", "2000-01-01T00:00:00 "},
+	}.start(t)
+	sh.gateway()
+	sh.must("mkdir -p buckets/my-bucket versions iam")
+	sh.must("versitygw --port " + addresses[0] + ` --access me --secret my-secret --quiet --iam-dir "$PWD/iam" posix --versioning-dir "$PWD/versions" "$PWD/buckets" > versitygw.log 2>&1 &`)
+	sh.must("curl -s --retry 60 --retry-delay 1 --retry-connrefused http://" + addresses[0])
+	sh.aws("--region us-east-1 --endpoint-url http://" + addresses[0])
+	steps := fencesOf(t, s3Page, "## When somebody deleted objects")
+	sh.must("set -e\n" + there.Replace(steps[0].text) + "set +e")
+	sh.begins()
+	sh.publishes("two")
+	sh.must(stopWeir)
+	sh.must("aws s3 rm --quiet --recursive s3://my-bucket/weir")
+	if left := sh.must("aws s3api list-objects-v2 --bucket my-bucket --output text --query Contents"); strings.TrimSpace(left) != "None" {
+		t.Fatalf("not all is deleted: %s", left)
+	}
+	if twice := strings.TrimSpace(sh.must(there.Replace(steps[1].text))); twice != "" {
+		t.Errorf("what was made anew is\n%s", twice)
+	}
+	if said := sh.must(steps[2].text); strings.Contains(said, "Errors") { // this server also prints what went well
+		t.Errorf("$ %s\n%s", steps[2].text, said)
+	}
+	sh.starts()
+	sh.holds("one", "two")
+}
+
+// The policy allows what weir asks of a bucket, and nothing else.
+func TestThePolicyHasTheRightsThatWeirUses(t *testing.T) {
+	var policy struct {
+		Statement []struct{ Action any }
+	}
+	if err := json.Unmarshal([]byte(fencesOf(t, s3Page, "## Rights")[0].text), &policy); err != nil {
+		t.Fatal(err)
+	}
+	var allowed []string
+	for _, s := range policy.Statement {
+		allowed = append(allowed, strings.Fields(strings.Trim(fmt.Sprint(s.Action), "[]"))...)
+	}
+	files, err := filepath.Glob("../../store/s3/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	right := map[string]string{"GetObject": "s3:GetObject", "PutObject": "s3:PutObject", "DeleteObject": "s3:DeleteObject", "ListObjectsV2": "s3:ListBucket"}
+	var used []string
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, call := range regexp.MustCompile(`sdk\.(\w+)Input\{`).FindAllStringSubmatch(string(source), -1) {
+			used = append(used, cmp.Or(right[call[1]], call[1]))
+		}
+	}
+	slices.Sort(used)
+	slices.Sort(allowed)
+	if used = slices.Compact(used); !slices.Equal(used, allowed) {
+		t.Errorf("weir needs %v, and the policy allows %v", used, allowed)
+	}
+}
+
+// An object of a bucket begins with a frame as the page draws it.
+func TestAnObjectHasTheFrameOfThePage(t *testing.T) {
+	const frame = "magic 8 bytes | length of the head, 4 bytes big-endian | CRC-32C of the head, 4 bytes big-endian | head | batches\n"
+	const page = "../../docs/s3-format.md"
+	if shown := fencesOf(t, page, "## Frames")[0].text; shown != frame {
+		t.Fatalf("%s draws another frame: %s", page, shown)
+	}
+	server := s3test.Start(t)
+	bucket := server.URL()
+	sh, _, _ := stage{env: []string{"WEIR_STORE=" + bucket}}.start(t)
+	sh.begins()
+	object, err := os.ReadFile(filepath.Join(server.Directory(bucket), "log", "format"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	length := int(binary.BigEndian.Uint32(object[8:]))
+	if head := object[16:]; string(object[:8]) != "weirS3F1" || len(head) != length || binary.BigEndian.Uint32(object[12:]) != crc32.Checksum(head, crc32.MakeTable(crc32.Castagnoli)) {
+		t.Errorf("the object is %q", object)
 	}
 }
