@@ -28,7 +28,7 @@ type costCmd struct {
 	Processes int      `help:"On S3: how many processes use the bucket, each on a machine. Default: ${default}." default:"1" placeholder:"N"`
 	Linger    duration `help:"On S3: linger in the store's URL. Default: ${default}." default:"250ms"`
 	Alone     bool     `help:"On S3: alone=true in the store's URL."`
-	Kafka     string   `help:"On S3: whether the processes serve Kafka: on or off, as weir serve has it. Default: ${default}." enum:"on,off" default:"on" placeholder:"on|off"`
+	Kafka     string   `help:"On S3: whether the processes serve Kafka: on or off, as weir serve has it. Default: ${default}." enum:"on,off" default:"on" env:"-" placeholder:"on|off"`
 	Members   int      `help:"On S3: how many members of groups, over HTTP or of the Go library, stay. Each writes every 3 s. Default: ${default}." default:"0" placeholder:"N"`
 	Machine   *float64 `help:"What a machine costs a month, in the currency of the prices. Default: as the prices have it." placeholder:"PRICE"`
 	Prices    string   `help:"A file with other prices; docs/cost.md shows its form." type:"existingfile" placeholder:"FILE"`

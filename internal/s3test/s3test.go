@@ -332,6 +332,9 @@ func (s *Server) start() error {
 	}
 }
 
+// Program returns the path of the server's program.
+func Program() (string, error) { return program() }
+
 // program returns the path of the server's program. It builds it if it is missing; processes that
 // do so concurrently take turns.
 var program = sync.OnceValues(func() (string, error) {

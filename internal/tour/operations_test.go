@@ -312,14 +312,20 @@ func TestAnUpgradeIsMadeAsThePageSays(t *testing.T) {
 	}
 }
 
-// The backup is that of the start page, with the command that this page has, too.
-func TestACopyOfABucketIsRestoredAsThePageSays(t *testing.T) {
-	aws := language{
-		name: "backups of a bucket", libraries: "python-awscli-1.45.11",
+// aws gives the shell the command line of AWS, with some flags.
+func (s *shell) aws(flags string) {
+	s.t.Helper()
+	libs := language{
+		name: "commands to a bucket", libraries: "python-awscli-1.45.11",
 		fetch: func(dir string) [][]string {
 			return [][]string{{"python3", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--target", dir, "awscli==1.45.11"}}
 		},
-	}.have(t)
+	}.have(s.t)
+	s.must("aws() { PYTHONPATH=" + libs + " python3 -m awscli " + flags + ` "$@"; }`)
+}
+
+// The backup is that of the start page, with the command that this page has, too.
+func TestACopyOfABucketIsRestoredAsThePageSays(t *testing.T) {
 	bucket := parsed(t, s3test.URL(t))
 	copies, backup := inline(t, s3Page, "aws s3 sync"), fencesOf(t, "../../docs/start-s3.md", "## A backup")[0].text
 	if len(copies) != 2 || !strings.Contains(backup, copies[0]+" ") {
@@ -331,7 +337,7 @@ func TestACopyOfABucketIsRestoredAsThePageSays(t *testing.T) {
 	restored := *bucket
 	restored.Path = "/restored"
 	sh, _, _ := stage{env: []string{"WEIR_STORE=" + bucket.String() + "&alone=true", "RESTORED=" + restored.String()}}.start(t)
-	sh.must("aws() { PYTHONPATH=" + aws + ` python3 -m awscli "$@"; }`)
+	sh.aws("")
 	sh.begins()
 	sh.must(there.Replace(backup))
 	sh.must(isReady)

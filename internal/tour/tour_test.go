@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,6 +53,7 @@ type stage struct {
 	saves    bool              // the reader saves the programs of the page
 	samples  []string          // what the page shows as an example: anything may stand there, as for …
 	types    bool              // the blocks of sh, too, of which only the end is compared
+	feeds    map[string]string // for another kind of blocks: the command that reads such a block
 
 	// taken is what the page shows of a value that weir makes. Anything may be printed there, and
 	// the commands that follow have what was printed last, as a reader takes it over.
@@ -72,13 +74,17 @@ func (s stage) replay(t *testing.T) *shell {
 	}
 	var steps []step
 	for _, f := range fencesOf(t, s.page, s.section) {
-		if f.kind == "console" {
+		feed, fed := s.feeds[f.kind]
+		switch {
+		case f.kind == "console":
 			steps = append(steps, transcript(f)...)
-		} else if f.kind == "sh" && s.types {
-			steps = append(steps, step{line: f.line + 1, command: "set -e\n" + f.text + "set +e", blind: true})
+		case f.kind == "sh" && s.types:
+			steps = append(steps, step{line: f.line + 1, command: "set -e\n" + f.text + "set +e", same: anything})
+		case fed:
+			steps = append(steps, step{line: f.line + 1, command: feed + " <<'END'\n" + f.text + "END", output: answers(f), same: hasLines})
 		}
 	}
-	if len(steps) < 6 && s.section == "" || len(steps) == 0 {
+	if len(steps) < 3 && s.section == "" || len(steps) == 0 {
 		t.Fatalf("%s %s has %d commands: a tour is longer, or its blocks are not marked ```console", s.page, s.section, len(steps))
 	}
 	var differs []string
@@ -113,9 +119,13 @@ func (s stage) replay(t *testing.T) *shell {
 		}
 		out, code := sh.run(there.Replace(command))
 		out = back.Replace(out)
-		values, same := compare(out, shown.Replace(step.output), s.taken)
+		want := shown.Replace(step.output)
+		values, same := compare(out, want, s.taken)
 		maps.Copy(took, values)
-		if code != 0 || !same && !step.blind {
+		if step.same != nil {
+			same = step.same(out, want)
+		}
+		if code != 0 || !same {
 			t.Fatalf("%s line %d: $ %s\n--- the page shows\n%s\n--- and what happened, with exit code %d, is\n%s",
 				s.page, step.line, step.command, step.output, code, out)
 		}
@@ -164,7 +174,21 @@ func programsOf(t *testing.T, page, text string) map[string]string {
 type step struct {
 	line            int
 	command, output string
-	blind           bool // the page does not show what it prints
+	same            func(got, want string) bool // nil: as matches, and what is taken is noted
+}
+
+// anything accepts whatever was printed: the page does not show it.
+func anything(string, string) bool { return true }
+
+var answer = regexp.MustCompile(`;[ \t]+-- ([^;\n]*)`)
+
+// answers returns the lines that the comments behind the statements of a block show, up to a
+// semicolon.
+func answers(f fence) (lines string) {
+	for _, found := range answer.FindAllStringSubmatch(f.text, -1) {
+		lines += found[1] + "\n"
+	}
+	return lines
 }
 
 // transcript takes a block marked console apart: "$ " begins a command, "> " goes on with it, and
@@ -208,6 +232,17 @@ func compare(got, want string, names []string) (values map[string]string, same b
 		}
 	}
 	return values, found != nil
+}
+
+// hasLines says whether each line that the page shows was printed, in whatever order.
+func hasLines(got, want string) bool {
+	lines := strings.Split(got, "\n")
+	for line := range strings.Lines(want) {
+		if !slices.ContainsFunc(lines, func(got string) bool { return matches(got, line) }) {
+			return false
+		}
+	}
+	return true
 }
 
 func squeeze(text string) string {
