@@ -38,7 +38,7 @@ func TestTheSQLOfThePageIsRunAsItStands(t *testing.T) {
 		}
 	}
 	stage{
-		page: sqlPage, env: []string{"DATABASE=" + database, "WEIR_STORE=" + database}, feeds: map[string]string{"sql": "sql"},
+		page: sqlPage, env: []string{"DATABASE=" + database, "WEIR_STORE=" + database}, feeds: "sql",
 		named: []string{
 			"worker => 'billing-1');", `worker => 'billing-1') \gset`, "'9f3c21…'", ":'messages'::jsonb -> 0 ->> 'receipt'",
 			"bills …", "bills VALUES (1)", "invoice …", "invoice VALUES (1)",

@@ -70,7 +70,7 @@ func TestTheCommandsForTopicsAndRulesWork(t *testing.T) {
 		s3Page: {"### Topics that may wait"}, brokersPage: {"## Compacted topics", "### Move a sink of Kafka Connect"},
 	} {
 		for _, section := range sections {
-			stage{page: page, section: section, env: []string{"WEIR_STORE=sqlite:weir.db"}, feeds: map[string]string{"sh": "bash -e"}, before: map[string]func(*shell){"weir": (*shell).starts}}.replay(t)
+			stage{page: page, section: section, env: []string{"WEIR_STORE=sqlite:weir.db"}, types: true, before: map[string]func(*shell){"weir": (*shell).starts}}.replay(t)
 		}
 	}
 }

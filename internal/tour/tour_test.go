@@ -53,7 +53,7 @@ type stage struct {
 	saves    bool              // the reader saves the programs of the page
 	samples  []string          // what the page shows as an example: anything may stand there, as for …
 	types    bool              // the blocks of sh, too, of which only the end is compared
-	feeds    map[string]string // for another kind of blocks: the command that reads such a block
+	feeds    string            // a command that reads the blocks of sql, whose answers are compared
 
 	// taken is what the page shows of a value that weir makes. Anything may be printed there, and
 	// the commands that follow have what was printed last, as a reader takes it over.
@@ -74,14 +74,13 @@ func (s stage) replay(t *testing.T) *shell {
 	}
 	var steps []step
 	for _, f := range fencesOf(t, s.page, s.section) {
-		feed, fed := s.feeds[f.kind]
 		switch {
 		case f.kind == "console":
 			steps = append(steps, transcript(f)...)
 		case f.kind == "sh" && s.types:
 			steps = append(steps, step{line: f.line + 1, command: "set -e\n" + f.text + "set +e", same: anything})
-		case fed:
-			steps = append(steps, step{line: f.line + 1, command: feed + " <<'END'\n" + f.text + "END", output: answers(f), same: hasLines})
+		case f.kind == "sql" && s.feeds != "":
+			steps = append(steps, step{line: f.line + 1, command: s.feeds + " <<'END'\n" + f.text + "END", output: answers(f), same: hasLines})
 		}
 	}
 	if len(steps) < 3 && s.section == "" || len(steps) == 0 {
