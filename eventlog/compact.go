@@ -134,7 +134,7 @@ func (l *Log) compact(ctx context.Context, t Topic, p Partition, me string, sile
 
 // compactable returns where a pass over a partition ends; 0: no pass is needed now.
 func (l *Log) compactable(ctx context.Context, t Topic, p Partition, held Bounds, state cleaned, now time.Time) (Offset, error) {
-	clean, end := max(state.Clean, held.First), held.Next
+	clean, end := max(state.Clean, held.First), held.Stable() // as Kafka's LogCleanerManager.cleanableOffsets: what an open transaction wrote may yet be aborted
 	if lag := t.number("min.compaction.lag.ms"); lag > 0 {
 		young, err := l.seekOne(ctx, Goal{Partition: p, At: Timestamp(now.UnixMilli() - lag + 1), From: clean})
 		if err != nil {

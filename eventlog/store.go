@@ -214,6 +214,15 @@ type Bounds struct {
 	Bytes       int64
 }
 
+// Stable returns the end that readers see, which is Kafka's last stable offset: they read the
+// records in [First, Stable), and begin here at the latest. There are no transactions yet, so it is
+// Next. A transaction that is open will hold it back to its first record: then only this changes.
+//
+// What does not read stays with Next, as in Kafka: appends, retention, trims, lag, and whether an
+// offset is within the partition. So do readers of topics to which only weir writes: no client has
+// a transaction open there.
+func (b Bounds) Stable() Offset { return b.Next }
+
 // Lag returns how many of the offsets that a partition holds come at or after committed.
 func (b Bounds) Lag(committed Offset) int64 { return int64(max(0, b.Next-max(committed, b.First))) }
 

@@ -300,8 +300,8 @@ func (t *tail) available(spans []Span) (n int64, ok bool) {
 		switch {
 		case l == nil || s.From > l.bounds.Next || s.From < l.bounds.First:
 			return 0, false
-		case s.From == l.bounds.Next:
-			continue
+		case s.From >= l.bounds.Stable():
+			continue // a transaction that is open does not wake its readers with each append
 		case len(l.batches) == 0 || s.From < l.batches[0].Base:
 			return 0, false
 		}

@@ -135,7 +135,7 @@ func (st *streamed) begin(from string) (err error) {
 		case from == "earliest":
 			st.next[n] = b.Bounds.First
 		case from == "latest":
-			st.next[n] = b.Bounds.Next
+			st.next[n] = b.Bounds.Stable()
 		case st.next[n] > end:
 			outside := &eventlog.RangeError{Partition: b.Bounds.Partition, Asked: st.next[n], First: min(b.Bounds.First, end), Next: end}
 			if st.epoch < 0 || st.epoch >= now {

@@ -84,7 +84,7 @@ func (s *Server) offsetAsked(ctx context.Context, p eventlog.Partition, text str
 			return 0, err
 		}
 		if text == "latest" {
-			return got[0].Bounds.Next, nil
+			return got[0].Bounds.Stable(), nil
 		}
 		return got[0].Bounds.First, nil
 	}

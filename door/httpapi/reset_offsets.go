@@ -136,9 +136,9 @@ func (s *Server) resolve(ctx context.Context, asked []reset, topicOf func(name s
 		case "earliest":
 			o.Offset = b.Bounds.First
 		case "latest":
-			o.Offset = b.Bounds.Next
+			o.Offset = b.Bounds.Stable()
 		case "time":
-			o.Offset = b.Bounds.Next // replaced below if the partition has such a record
+			o.Offset = b.Bounds.Stable() // replaced below if the partition has such a record
 			goals, timed = append(goals, eventlog.Goal{Partition: ps[i], At: wants[i].timestamp}), append(timed, i)
 		default:
 			if o.Offset < b.Bounds.First || o.Offset > b.Bounds.Next {

@@ -219,10 +219,14 @@ func (s *Server) listOffset(in *kmsg.ListOffsetsRequest, of listed, p kmsg.ListO
 	if err != nil {
 		return nowhere, -1, err
 	}
-	first, next := bounds[partition].Bounds.First, bounds[partition].Bounds.Next
+	first, end := bounds[partition].Bounds.First, bounds[partition].Bounds.Next
+	committed := in.IsolationLevel == 1 // KIP-98: then the latest offset is the last stable one
+	if committed {
+		end = bounds[partition].Bounds.Stable()
+	}
 	switch p.Timestamp {
 	case atLatest:
-		return batch.Moment{Offset: int64(next), Timestamp: -1}, s.log.EpochAt(partition, next), nil
+		return batch.Moment{Offset: int64(end), Timestamp: -1}, s.log.EpochAt(partition, end), nil
 	case atEarliest, atEarliestLocal:
 		return batch.Moment{Offset: int64(first), Timestamp: -1}, s.log.EpochAt(partition, first), nil
 	case atLatestTiered, atEarliestPending:
@@ -231,6 +235,11 @@ func (s *Server) listOffset(in *kmsg.ListOffsetsRequest, of listed, p kmsg.ListO
 	got := searched[partition]
 	if got.Err != nil || !got.There {
 		return nowhere, -1, got.Err
+	}
+	// As in Kafka (OffsetResultHolder.lastFetchableOffset), a record that the client cannot fetch
+	// yet is not found. The search has told the log of the end that it saw.
+	if known, _ := s.log.Known(partition); committed && got.Offset >= int64(known.Stable()) {
+		return nowhere, -1, nil
 	}
 	return got.Moment, s.log.EpochAt(partition, eventlog.Offset(got.Offset)), nil
 }

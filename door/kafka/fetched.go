@@ -189,16 +189,17 @@ func (e *fetchEncoder) response(f *fetched) {
 func (e *fetchEncoder) partition(p *fetchedPartition, f *fetched) {
 	e.int32(p.number)
 	e.int16(p.code)
-	next, first := int64(p.slice.Bounds.Next), int64(p.slice.Bounds.First)
+	b := p.slice.Bounds
+	next, stable, first := int64(b.Next), int64(b.Stable()), int64(b.First)
 	preferred := int32(-1)
 	if p.elsewhere {
 		preferred = p.nearest
 	}
 	if p.code != 0 || p.elsewhere {
-		next, first = -1, -1
+		next, stable, first = -1, -1, -1
 	}
 	e.int64(next) // high watermark
-	e.int64(next) // last stable offset: there are no transactions
+	e.int64(stable)
 	if e.version >= 5 {
 		e.int64(first)
 	}

@@ -112,12 +112,12 @@ func (p Position) resolveIn(ctx context.Context, log *eventlog.Log, places []Pla
 	return offsets, nil
 }
 
-// within returns the position's offset in a partition. For AtTime it returns the partition's end,
-// which counts if the partition has no event of that time or later.
+// within returns the position's offset in a partition. For AtTime it returns the end that readers
+// see, which counts if the partition has no event of that time or later.
 func (p Position) within(b eventlog.Bounds) (eventlog.Offset, error) {
 	switch p.kind {
 	case latest, atTime:
-		return b.Next, nil
+		return b.Stable(), nil
 	case atOffset:
 		at := eventlog.Offset(p.offset)
 		if at < b.First || at > b.Next {

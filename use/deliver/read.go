@@ -25,7 +25,7 @@ func Read(ctx context.Context, log *eventlog.Log, of Place, from Position, visit
 		return err
 	}
 	r := reader{log: log, id: of.ID, epoch: epoch, next: starts[0]}
-	for end := bounds[0].Bounds.Next; r.next < end; {
+	for end := bounds[0].Bounds.Stable(); r.next < end; {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}

@@ -136,7 +136,7 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, epoch in
 		case found[i].Err != nil:
 			at = -1
 		case s.end:
-			at = found[i].Bounds.Next
+			at = found[i].Bounds.Stable()
 		case p.cfg.FromZero:
 			at = 0
 		}

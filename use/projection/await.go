@@ -41,7 +41,7 @@ func (ps *Projections) Await(ctx context.Context, name, category, stream string)
 	if err != nil {
 		return err
 	}
-	end := bounds[0].Bounds.Next
+	end := bounds[0].Bounds.Next // not Stable: what the caller appended may lie above it
 	late := errors.New("its progress could not be read in time")
 	for pause := awaitFirst; ; pause = min(2*pause, awaitMax) {
 		found, err := ps.lateRun(ctx, p, category, place, end)

@@ -91,8 +91,8 @@ func (j *Projector) newGoal(ctx context.Context, p stream.Projection, places []P
 		return goal{}, err
 	}
 	for i, b := range bounds {
-		if b.Bounds.Next > b.Bounds.First {
-			g.ends[places[i].ID] = b.Bounds.Next
+		if end := b.Bounds.Stable(); end > b.Bounds.First {
+			g.ends[places[i].ID] = end
 		}
 	}
 	return g, nil

@@ -210,7 +210,7 @@ func (w *pageWriter) add(ctx context.Context, q *Queue, in place, mine *claims.P
 	if in.only != nil {
 		only = in.only()
 	}
-	for o := max(mine.Floor, from); o < bounds.Next; o++ {
+	for o := max(mine.Floor, from); o < bounds.Stable(); o++ {
 		if in.only != nil {
 			next, _ := slices.BinarySearch(only, o)
 			if next == len(only) {

@@ -444,7 +444,7 @@ func (t *try) consider(s *claims.State, p eventlog.Partition) claims.Prospect {
 func (q *Queue) candidates(p eventlog.Partition) claims.Candidates {
 	settings := q.def.Load().settings
 	bounds, _ := q.log.Known(p)
-	c := claims.Candidates{Partition: p, First: bounds.First, End: bounds.Next, Limits: claims.Limits{
+	c := claims.Candidates{Partition: p, First: bounds.First, End: bounds.Stable(), Limits: claims.Limits{
 		Paused: settings.Paused, Attempts: int32(max(settings.Attempts, 0)), Window: int64(settings.Window),
 		Concurrency: settings.Concurrency, Rate: settings.Rate,
 	}}

@@ -65,7 +65,7 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 			for _, p := range topic.Partitions {
 				keys, visits = append(keys, d.keyOf(p)), append(visits, func(st *claims.State) error {
 					bounds := qs.boundsOf(p)
-					ready = append(ready, oldest{&c.Stats, p, c.Stats.add(st.Within(bounds), now, bounds.Next)})
+					ready = append(ready, oldest{&c.Stats, p, c.Stats.add(st.Within(bounds), now, bounds.Stable())})
 					return nil
 				})
 			}

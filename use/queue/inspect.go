@@ -43,7 +43,7 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	var ready []oldest
 	err = q.owner.each(ctx, q.def.Load().keysOfParts(partitions), func(i int, st *claims.State) error {
 		mine := st.Within(ends[i].Bounds)
-		ready = append(ready, oldest{&s, mine.Partition, s.add(mine, now, ends[i].Bounds.Next)})
+		ready = append(ready, oldest{&s, mine.Partition, s.add(mine, now, ends[i].Bounds.Stable())})
 		return ends[i].Err
 	})
 	if err == nil {

@@ -92,7 +92,7 @@ func (r *keyReader) read(ctx context.Context, q *Queue, p eventlog.Partition, mo
 		k = &keys{from: mine.Floor, changed: changed}
 		r.lastOf = make(map[uint64]eventlog.Offset)
 	}
-	most := min(bounds.Next, mine.Floor+keysMax)
+	most := min(bounds.Stable(), mine.Floor+keysMax)
 	if k == r.keys.Load() && k.end() >= min(most, mine.Next+eventlog.Offset(more)) {
 		return nil
 	}

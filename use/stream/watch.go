@@ -91,7 +91,7 @@ func newFollower(c *Category, topic eventlog.Topic) *follower {
 	f := &follower{category: c, stop: stop, watches: make(map[string]map[*Watch]struct{}), moved: c.owner.log.Watch(topic.ID)}
 	for _, p := range topic.Partitions {
 		bounds, _ := c.owner.log.Known(p)
-		f.next = append(f.next, bounds.Next)
+		f.next = append(f.next, bounds.Stable())
 	}
 	go f.run(ctx)
 	return f
