@@ -107,7 +107,8 @@ func decode(ctx context.Context, memory *answerBudget, got []eventlog.Slice, ask
 		if full {
 			continue
 		}
-		p.gap, err = eachRecord(ctx, slice, p.next, func(rec batch.Record) bool {
+		var passed eventlog.Offset
+		passed, p.gap, err = eachRecord(ctx, slice, p.next, func(rec batch.Record) bool {
 			n := weight(&rec)
 			if full = !memory.take(n, records == 0); full {
 				if records == 0 {
@@ -125,7 +126,7 @@ func decode(ctx context.Context, memory *answerBudget, got []eventlog.Slice, ask
 		if err != nil {
 			return nil, 0, err
 		}
-		if p.gap != nil {
+		if p.next = max(p.next, passed); p.gap != nil {
 			p.next = p.gap.to
 		}
 	}
@@ -168,12 +169,13 @@ const checkBytes = 1 << 20
 // eachRecord calls visit for the records of a slice from an offset on, until visit returns false.
 // visit may keep the records, and must not block. The caller holds a decoding. At a batch that
 // cannot be read it stops, after the batch's readable records: the rest of the batch is a gap, and
-// a reader continues after it. It ends with ctx, also in the middle of a batch.
-func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset, visit func(batch.Record) bool) (*gap, error) {
+// a reader continues after it. It ends with ctx, also in the middle of a batch. passed is the end
+// of the last batch that was visited to its end, which may have no record, as a control batch.
+func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset, visit func(batch.Record) bool) (passed eventlog.Offset, g *gap, err error) {
 	unchecked := 0 // bytes decoded since ctx was last checked
 	for _, b := range slice.Batches {
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return passed, nil, ctx.Err()
 		}
 		end := b.End()
 		if end <= from {
@@ -181,18 +183,18 @@ func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset,
 		}
 		h, err := batch.Parse(b.Bytes)
 		if err != nil {
-			return &gap{from, end, err}, nil
+			return passed, &gap{from, end, err}, nil
 		}
 		for rec, err := range b.Decode() {
 			if err != nil {
 				if from < end {
-					return &gap{from, end, err}, nil
+					return passed, &gap{from, end, err}, nil
 				}
 				break
 			}
 			if unchecked += rec.DecodedSize() + len(rec.Key) + len(rec.Value); unchecked >= checkBytes {
 				if unchecked = 0; ctx.Err() != nil {
-					return nil, ctx.Err()
+					return passed, nil, ctx.Err()
 				}
 			}
 			if at := eventlog.Offset(rec.Offset); at >= from {
@@ -201,12 +203,13 @@ func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset,
 					rec = detached(rec)
 				}
 				if !visit(rec) {
-					return nil, nil
+					return passed, nil, nil
 				}
 			}
 		}
+		passed = end
 	}
-	return nil, nil
+	return passed, nil, nil
 }
 
 // detached copies a record's bytes, so that they do not keep the whole decompressed batch in

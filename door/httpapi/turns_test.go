@@ -37,7 +37,7 @@ func TestDecodingEndsWithTheRequest(t *testing.T) {
 	defer cancel()
 	visited := 0
 	slice := eventlog.Slice{Batches: []eventlog.Placed{{Batch: eventlog.Batch{Records: count, Bytes: raw}}}}
-	_, err = eachRecord(ctx, slice, 0, func(batch.Record) bool {
+	_, _, err = eachRecord(ctx, slice, 0, func(batch.Record) bool {
 		visited++
 		cancel()
 		return true

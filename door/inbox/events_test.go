@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -172,6 +174,46 @@ func sealed(t testing.TB, codec batch.Codec, records ...batch.Record) []byte {
 		t.Fatal(err)
 	}
 	return raw
+}
+
+// marker is a control batch as Kafka's brokers write it: it ends a transaction.
+func marker(t testing.TB) []byte {
+	t.Helper()
+	raw := sealed(t, batch.None, batch.Record{Timestamp: 5, Key: []byte{0, 0, 0, 1}, Value: make([]byte, 6)})
+	raw[22] |= 1<<5 | 1<<4 // control, transactional
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+	return raw
+}
+
+func TestControlBatchesAreNotShown(t *testing.T) {
+	r := newRig(t, everystore.URL(t, "mysql"))
+	p := r.partition("orders", 0)
+	r.put(p, marker(t))
+	r.put(p, sealed(t, batch.None, make([]batch.Record, 2)...)) // 1, 2
+	r.put(p, marker(t))
+	r.put(p, marker(t))
+	r.put(p, sealed(t, batch.Gzip, batch.Record{})) // 5
+	r.put(p, marker(t))
+	for _, most := range []int64{1, 2, 100} {
+		for from, want := range [][]int64{{1, 2, 5}, {1, 2, 5}, {2, 5}, {5}, {5}, {5}, nil, nil} {
+			var got []int64
+			for _, e := range r.readOn("orders", 0, int64(from), most) {
+				got = append(got, e.Offset)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("from %d, %d at a time: offsets %d, want %d", from, most, got, want)
+			}
+		}
+	}
+	for _, want := range [][]int64{{1, 2}, {5}, nil, nil} {
+		if got := r.consumeOnce("billing", "orders", 0, 2, true); !slices.Equal(got, want) {
+			t.Errorf("a consumer gets offsets %d, want %d", got, want)
+		}
+	}
+	var at int64
+	if err := r.db.QueryRow("SELECT next_offset FROM weir_position").Scan(&at); err != nil || at != 7 {
+		t.Errorf("the consumer is at offset %d, %v; want 7, past the last control batch", at, err)
+	}
 }
 
 // odd are the records that are easily told wrongly.

@@ -11,7 +11,7 @@ import (
 
 // proceduresVersion is in the comment of the procedures on MariaDB and MySQL. Raise it with each
 // change of one.
-const proceduresVersion = 7
+const proceduresVersion = 8
 
 // procedures are those of MariaDB and MySQL, without "weir_". What one calls comes before it. A
 // shard has only the first proceduresOnShards of them.

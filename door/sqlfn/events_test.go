@@ -323,6 +323,37 @@ func TestNumbersMayTakeMoreBytesThanTheyNeed(t *testing.T) {
 	})})
 }
 
+// marker is a control batch as Kafka's brokers write it: it ends a transaction.
+func marker(t *testing.T) []byte {
+	t.Helper()
+	raw, err := batch.Seal([]batch.Record{{Timestamp: 5, Key: []byte{0, 0, 0, 1}, Value: make([]byte, 6)}}, batch.None)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[22] |= 1<<5 | 1<<4 // control, transactional
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+	return raw
+}
+
+func TestControlBatchesAreNotShown(t *testing.T) {
+	r := startReader(t)
+	p := r.topic("t", 1, nil).Partitions[0]
+	r.put(p, marker(t))
+	r.fill(p, 2) // 1, 2
+	r.put(p, marker(t))
+	r.put(p, marker(t))
+	r.fill(p, 1) // 5
+	r.put(p, marker(t))
+	for sql, want := range map[string][]int64{
+		"weir.events('t')": {1, 2, 5}, "weir.events('t', 0, 0, 2)": {1, 2}, "weir.events('t', 2)": {2, 5}, "weir.events('t', 4, 0, 1)": {5}, "weir.events('t', 6)": nil,
+		"weir.last_events('t')": {1, 2, 5}, "weir.last_events('t', 3, 0)": {5}, "weir.last_events('t', 1)": nil,
+	} {
+		if got := offsets(r.events(sql)); !slices.Equal(got, want) {
+			t.Errorf("%s: offsets %d, want %d", sql, got, want)
+		}
+	}
+}
+
 // A producer may send so many headers in one record. What they cost to read must not grow with
 // their square.
 func TestARecordOfNothingButHeadersIsRead(t *testing.T) {

@@ -38,6 +38,20 @@ func at(topic eventlog.Topic, offset eventlog.Offset) verify.Place {
 	return verify.Place{Topic: topic.Name, Number: 1, Partition: topic.Partitions[1], Offset: offset}
 }
 
+// A control batch, which says how a transaction ended, is as good as any.
+func TestAControlBatchIsHealthy(t *testing.T) {
+	eachStore(t, func(r *rig) {
+		topic := published(r)
+		mark := sealed(r.t, topic.Partitions[1], 1, 1_700_000_010_000)
+		mark.Bytes[22] |= 1<<5 | 1<<4 // control, transactional
+		stamp(mark.Bytes)
+		r.commit(eventlog.Entry{Batches: []eventlog.Batch{mark}})
+		r.clean()
+		r.replace(r.batches(topic.Partitions[1])[10], func(b *eventlog.Batch) { b.Bytes[len(b.Bytes)-2] ^= 64 })
+		r.finds("log", at(topic, 30))
+	})
+}
+
 func TestAFlippedByteOfABatchIsFound(t *testing.T) {
 	eachStore(t, func(r *rig) {
 		topic := published(r)

@@ -574,6 +574,31 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 }
 
+func TestControlBatchesAreCopied(t *testing.T) {
+	from, to := everystore.URL(t, "sqlite"), everystore.URL(t, "sqlite")
+	log, stop := run(t, from)
+	p := makeTopic(t, log, "orders", 1).Partitions[0]
+	for _, v := range []string{"a", "b"} {
+		publish(t, log, p, v)
+		raw, err := batch.Seal([]batch.Record{{Key: []byte{0, 0, 0, 1}, Value: make([]byte, 6)}}, batch.None)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw[22] |= 1<<5 | 1<<4        // control, transactional
+		batch.StampAppendTime(raw, 1) // which makes the checksum anew
+		if _, err := log.Append(t.Context(), eventlog.Entry{Batches: []eventlog.Batch{{Partition: p, Records: 1, MaxTime: 1, Bytes: raw}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	copyAll(t, from, to)
+	same(t, from, to)
+	copied, _ := run(t, to)
+	if got := records(t, copied, p); got != "0:a 2:b" {
+		t.Errorf("the copy has %s", got)
+	}
+}
+
 // While a compacted topic is copied, the source compacts what was copied: batches become fewer, and
 // cover the target's end. The copy has every key's newest record at its offset.
 func TestACopyFollowsCompaction(t *testing.T) {

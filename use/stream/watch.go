@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/eventlog/batch"
 )
 
 // Watch tells when a stream may have changed. Close it after use.
@@ -170,7 +169,7 @@ func (f *follower) read(ctx context.Context, topic eventlog.Topic) (some bool, e
 		some = some || slice.Err != nil || len(slice.Batches) > 0
 		for _, b := range slice.Batches {
 			*next = max(*next, b.End())
-			for r, err := range batch.Records(b.Bytes, batch.DefaultMaxDecompressed) {
+			for r, err := range b.Decode() {
 				f.tell(string(r.Key), err != nil)
 			}
 		}

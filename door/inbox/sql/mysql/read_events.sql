@@ -85,7 +85,12 @@ BEGIN
             END IF;
             ITERATE batches;
         END IF;
-        SET flags = ASCII(SUBSTR(raw, 23, 1)), unread = CONV(HEX(SUBSTR(raw, 58, 4)), 16, 10), at = 62;
+        SET flags = ASCII(SUBSTR(raw, 23, 1));
+        IF flags & 32 THEN -- a control batch, which says how a transaction ended: its records are no events
+            SET low = base + batch_records;
+            ITERATE batches;
+        END IF;
+        SET unread = CONV(HEX(SUBSTR(raw, 58, 4)), 16, 10), at = 62;
         SET event_time_base = CONV(HEX(SUBSTR(raw, IF(flags & 15, 36, 28), 8)), 16, -10);
 
         IF flags & 7 THEN -- compressed

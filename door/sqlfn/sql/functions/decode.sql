@@ -5,6 +5,8 @@
 --   0 base offset │ 8 length │ 12 epoch │ 16 magic │ 17 CRC │ 21 attributes │ 23 last delta │ 27 base time │ 35 max time │ 43 … │ 61 records
 --   record: size │ attributes 1 │ time − base time │ offset − base offset │ key size, key │ value size, value │ count, headers
 --
+-- A control batch, which says how a transaction ended, has no rows.
+--
 -- Damage at the beginning of the stretch is an error. Damage further on is returned as a row with 0 records, at the offset where it begins: see damaged.
 --
 -- It is fast because each record needs only about 18 assignments, and no statement.
@@ -72,6 +74,7 @@ BEGIN
         END IF;
         reached := stop;
         flags := get_byte(raw, 22);
+        CONTINUE WHEN flags & 32 > 0; -- a control batch: its records are no events
 
         IF flags & 7 > 0 THEN -- compressed
             "offset" := greatest(n, low);

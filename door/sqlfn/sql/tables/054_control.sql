@@ -1,0 +1,1 @@
+-- weir.events and weir.last_events pass over control batches (functions/decode.sql).
