@@ -23,7 +23,7 @@ import (
 //	value  <epoch> <first>-<last>@<base> … <first>-<last>^<back> … <base>
 //
 // The last field is the base offset of the newest batch, which the store appends as it commits
-// (Put.AddBase). "@" gives a batch's base offset; "^" gives how far it is below the newest batch's,
+// (Put.AddBase). There may be no sequences: then the epoch has no batch yet. "@" gives a batch's base offset; "^" gives how far it is below the newest batch's,
 // for batches of the same entry.
 
 // sequencesKept is how many batches back a retry is recognised: Kafka's clients have at most five
@@ -143,21 +143,23 @@ func (a *advance) judge(h batch.Header, ticket uint64) (verdict, error) {
 }
 
 // refuses returns why a batch may not follow the state, by the rules of KIP-98 and KIP-360; nil: it
-// may.
+// may. The epoch comes first, as in Kafka (ProducerAppendInfo.maybeValidateDataBatch): a state may
+// have an epoch and no sequences, once what ended a transaction has raised the epoch, and then a
+// late batch of the epoch before it must not be taken for the producer's first.
 func (s *producerState) refuses(h batch.Header, p Partition) error {
-	first, fresh := h.BaseSequence, len(s.batches) == 0
+	first := h.BaseSequence
 	switch {
-	case fresh && first != 0:
+	case s.version == 0 && first != 0:
 		return fmt.Errorf("%w: producer %d sent sequence number %d to partition %d, which has no state of this producer (the producer was silent for too long, or the topic is new); it must begin a new epoch",
 			ErrUnknownProducer, h.ProducerID, first, p)
-	case fresh:
+	case s.version == 0:
 		return nil
 	case h.ProducerEpoch < s.epoch:
 		return fmt.Errorf("%w: producer %d sent epoch %d to partition %d, which has seen its epoch %d", ErrFenced, h.ProducerID, h.ProducerEpoch, p, s.epoch)
 	}
-	want := int32(0) // what a new epoch begins with
-	if h.ProducerEpoch == s.epoch {
-		want = addSequence(s.batches[len(s.batches)-1].last, 1)
+	want := int32(0) // what an epoch begins with
+	if n := len(s.batches); n > 0 && h.ProducerEpoch == s.epoch {
+		want = addSequence(s.batches[n-1].last, 1)
 	}
 	if first != want {
 		return fmt.Errorf("%w: producer %d sent sequence number %d of epoch %d to partition %d, expected %d", ErrOutOfOrder, h.ProducerID, first, h.ProducerEpoch, p, want)
@@ -237,8 +239,8 @@ func readProducer(ctx context.Context, store Store, key producerKey) (producerSt
 
 func parseProducer(value string) (producerState, error) {
 	fields := strings.Fields(value)
-	if len(fields) < 3 {
-		return producerState{}, errors.New("expected an epoch, sequences and a base offset")
+	if len(fields) < 2 {
+		return producerState{}, errors.New("expected an epoch, any sequences and a base offset")
 	}
 	epoch, err := strconv.ParseInt(fields[0], 10, 16)
 	if err != nil {
@@ -283,9 +285,9 @@ func (ps *producers) forget(key producerKey) { delete(ps.states, key) }
 type Producer struct {
 	ID           int64
 	Epoch        int16
-	LastSequence int32
+	LastSequence int32           // -1: the epoch has no batch yet, as Kafka's RecordBatch.NO_SEQUENCE
 	Idle         time.Duration   // how long ago it last wrote
-	Batches      []ProducerBatch // the newest last
+	Batches      []ProducerBatch // the newest last; none if the epoch has no batch yet
 }
 
 // ProducerBatch is a batch of an idempotent producer: its first and last sequence number, and its
@@ -308,8 +310,9 @@ func ProducerIn(kv KeyValue) (Partition, Producer, error) {
 	if err != nil {
 		return 0, Producer{}, fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
 	}
-	p := Producer{ID: key.id, Epoch: state.epoch, LastSequence: state.batches[len(state.batches)-1].last, Idle: kv.Age}
+	p := Producer{ID: key.id, Epoch: state.epoch, LastSequence: -1, Idle: kv.Age}
 	for _, b := range state.batches {
+		p.LastSequence = b.last
 		p.Batches = append(p.Batches, ProducerBatch{b.first, b.last, b.base})
 	}
 	return key.partition, p, nil

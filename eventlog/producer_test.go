@@ -138,6 +138,79 @@ func TestSequenceRules(t *testing.T) {
 	}
 }
 
+// What ends a transaction will raise a producer's epoch and clear its sequences. A batch of the
+// epoch before it, which is on its way meanwhile, is refused, also if it is the producer's first in
+// the partition, or if its flush was begun before: nothing of a transaction may come after its end.
+func TestALateBatchOfAnOlderEpochIsFenced(t *testing.T) {
+	for name, first := range map[string]int32{"the first batch": 0, "a later one": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.New()
+				slow := &gate{Store: store, open: make(chan struct{})}
+				slow.pass()
+				here, there := open(t, slow, eventlog.Config{}), open(t, store, eventlog.Config{})
+				p := topic(t, here, "orders", 1).Partitions[0]
+				for sequence := range first {
+					if _, err := here.Append(t.Context(), sealed(t, p, 1, 7, 0, sequence)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				slow.shut()
+				late := here.Submit(t.Context(), sealed(t, p, 1, 7, 0, first))
+				synctest.Wait() // its flush waits in the store
+
+				key := fmt.Sprintf("producer/7/%d", p)
+				kv, err := there.Get(t.Context(), key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				marker := sealed(t, p, 1, -1, 0, 0)
+				marker.Checks = []eventlog.Check{{Key: key, Version: kv.Version}}
+				marker.Puts = []eventlog.Put{{Key: key, Version: kv.Version + 1, Value: []byte("1 "), AddBase: 1}}
+				if _, err := there.Append(t.Context(), marker); err != nil {
+					t.Fatal(err)
+				}
+				slow.pass()
+				if _, err := late.Wait(t.Context()); !errors.Is(err, eventlog.ErrFenced) {
+					t.Errorf("a late batch of epoch 0: %v, want ErrFenced", err)
+				}
+				for i, s := range []struct {
+					epoch    int16
+					sequence int32
+					want     error
+				}{{0, 0, eventlog.ErrFenced}, {0, 5, eventlog.ErrFenced}, {1, 3, eventlog.ErrOutOfOrder}, {1, 0, nil}, {0, 0, eventlog.ErrFenced}, {1, 1, nil}, {2, 0, nil}} {
+					for _, log := range []*eventlog.Log{here, there} { // one of them appends, the other sees a repetition
+						if _, err := log.Append(t.Context(), sealed(t, p, 1, 7, s.epoch, s.sequence)); !errors.Is(err, s.want) {
+							t.Errorf("step %d: %v, want %v", i, err, s.want)
+						}
+					}
+				}
+				if n := len(values(t, here, p)); n != int(first)+4 {
+					t.Errorf("%d records, want %d", n, first+4)
+				}
+			})
+		})
+	}
+}
+
+func TestAProducerWithoutSequencesIsDescribed(t *testing.T) {
+	log := open(t, memory.New(), eventlog.Config{})
+	p := topic(t, log, "orders", 1).Partitions[0]
+	if _, err := log.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{{Key: fmt.Sprintf("producer/7/%d", p), Version: 1, Value: []byte("3 40")}}}); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	err := log.Producers(t.Context(), func(in eventlog.Partition, of eventlog.Producer) error {
+		if seen++; in != p || of.ID != 7 || of.Epoch != 3 || of.LastSequence != -1 || len(of.Batches) != 0 {
+			t.Errorf("partition %d: %+v", in, of)
+		}
+		return nil
+	})
+	if err != nil || seen != 1 {
+		t.Errorf("%d producers, %v", seen, err)
+	}
+}
+
 func TestSequenceWrapsToZero(t *testing.T) {
 	store := memory.New()
 	log := open(t, store, eventlog.Config{})

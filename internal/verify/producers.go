@@ -68,6 +68,9 @@ func (ps *producers) look(ctx context.Context, v *View, key string) error {
 	if err != nil {
 		return err
 	}
+	if len(state.Batches) == 0 {
+		return nil // its epoch has no batch yet
+	}
 	last := state.Batches[len(state.Batches)-1]
 	if newest := ps.newest[producerIn{state.ID, p}]; newest > last.Base && replaced[0].Version == 0 {
 		v.Find(AtKey(key), forgetProducer, "the state of producer %d has its newest batch at offset %d of partition %d, but the log has a newer one at %d: if the producer repeats it, it is appended twice", state.ID, last.Base, p, newest)
