@@ -23,8 +23,8 @@ import (
 //	value  <epoch> <first>-<last>@<base> … <first>-<last>^<back> … <base>
 //
 // The last field is the base offset of the newest batch, which the store appends as it commits
-// (Put.AddBase). There may be no sequences: then the epoch has no batch yet. "@" gives a batch's base offset; "^" gives how far it is below the newest batch's,
-// for batches of the same entry.
+// (Put.AddBase). "@" gives a batch's base offset; "^" gives how far it is below the newest batch's,
+// for batches of the same entry. There may be no sequences: then the epoch has no batch yet.
 
 // sequencesKept is how many batches back a retry is recognised: Kafka's clients have at most five
 // in flight.
