@@ -24,23 +24,47 @@ type Closed struct {
 }
 
 // FindClosed returns why a store is closed, and the version of ClosedKey; the version is 0 if the
-// store is open. No log may use the Store value that is passed to FindClosed, CheckOpen or
-// CloseStore: the writes of the log would then belong to the incarnation that FindClosed finds.
+// store is open. It refuses a store that needs what this weir does not know. No log may use the
+// Store value that is passed to FindClosed, CheckOpen or CloseStore: the writes of the log would
+// then belong to the incarnation that FindClosed finds.
 func FindClosed(ctx context.Context, store Store) (Closed, Version, error) {
-	kv, err := lister(store.List).get(ctx, ClosedKey)
+	closed, _, err := findMarks(ctx, store)
 	for range enterMax {
 		if !errors.Is(err, ErrRewound) {
 			break
 		}
 		if _, _, err = store.Changes(ctx, Mark{}); err == nil {
-			kv, err = lister(store.List).get(ctx, ClosedKey)
+			closed, _, err = findMarks(ctx, store)
 		}
 	}
-	if err != nil || kv.Version == 0 {
+	if err != nil || closed.Version == 0 {
 		return Closed{}, 0, err
 	}
-	closed, err := parseClosed(kv)
-	return closed, kv.Version, err
+	why, err := parseClosed(closed)
+	return why, closed.Version, err
+}
+
+// FindShardMark returns what a store has under ShardKey, which a set of shards hides; version 0:
+// nothing. It refuses a store that needs what this weir does not know.
+func FindShardMark(ctx context.Context, store Store) (KeyValue, error) {
+	_, shard, err := findMarks(ctx, store)
+	return shard, err
+}
+
+// findMarks reads ClosedKey and ShardKey, and checks NeedsKey, in one call.
+func findMarks(ctx context.Context, store Store) (closed, shard KeyValue, err error) {
+	kvs, err := store.List(ctx, EpochKey+"/", "", 3)
+	for _, kv := range kvs {
+		switch kv.Key {
+		case ClosedKey:
+			closed = kv
+		case NeedsKey:
+			err = checkNeeds(kv)
+		case ShardKey:
+			shard = kv
+		}
+	}
+	return closed, shard, err
 }
 
 func parseClosed(kv KeyValue) (Closed, error) {
@@ -58,7 +82,7 @@ func CheckOpen(ctx context.Context, store Store) error {
 	if err != nil || version > 0 {
 		return cmp.Or(err, closed.refusal(version))
 	}
-	shard, err := lister(store.List).get(ctx, ShardKey)
+	shard, err := FindShardMark(ctx, store)
 	if err != nil || shard.Version == 0 {
 		return err
 	}

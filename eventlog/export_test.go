@@ -1,5 +1,7 @@
 package eventlog
 
+import "testing"
+
 // HeldPrefetched counts the bytes that were prefetched and wait for their readers.
 func (l *Log) HeldPrefetched() (n int) {
 	l.prefetch.mu.Lock()
@@ -17,4 +19,11 @@ type Limits = limits
 func (c Config) With(l Limits) Config {
 	c.limits = l
 	return c
+}
+
+// Know makes this weir know names under NeedsKey, for one test.
+func Know(t *testing.T, names ...string) {
+	before := knows
+	knows = append(knows, names...)
+	t.Cleanup(func() { knows = before })
 }

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -280,16 +281,17 @@ type gate struct {
 	mu      sync.Mutex    // guards what follows
 	named   Incarnation   // the incarnation that the store named last; the store answers reads only from that one
 	between bool          // the log has not yet entered the incarnation in named
+	refused error         // why it will not, if that is ErrUpgraded
 	asking  chan struct{} // not nil while the store is asked for its incarnation, to set named; closed when it has answered
 }
 
 // readable is called after a read. nil: what was read is of an incarnation that the log was in when
-// the read began, or has entered since; otherwise ErrRewound. It waits while the store is asked for
-// its incarnation.
+// the read began, or has entered since; otherwise ErrRewound, or ErrUpgraded if the log will not
+// enter it. It waits while the store is asked for its incarnation.
 func (g *gate) readable(ctx context.Context) error {
 	for {
 		g.mu.Lock()
-		asking, between := g.asking, g.between
+		asking, between, refused := g.asking, g.between, g.refused
 		g.mu.Unlock()
 		switch {
 		case asking != nil:
@@ -299,7 +301,7 @@ func (g *gate) readable(ctx context.Context) error {
 				return ctx.Err()
 			}
 		case between:
-			return ErrRewound
+			return cmp.Or(refused, ErrRewound)
 		default:
 			return nil
 		}
@@ -310,7 +312,16 @@ func (g *gate) readable(ctx context.Context) error {
 func (g *gate) entered() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.between = false
+	g.between, g.refused = false, nil
+}
+
+// refuses notes that the log does not enter an incarnation, because of ErrUpgraded. The caller
+// holds the gate to write.
+func (g *gate) refuses(err error) {
+	g.upgraded = err
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refused = err
 }
 
 func (g *gate) isShut() bool {
@@ -365,12 +376,15 @@ func (l *Log) enter(ctx context.Context) error {
 		l.tail.beginCheck()
 		bounds, mark, err := l.movedToNow(ctx)
 		if errors.Is(err, ErrUpgraded) {
-			l.gate.upgraded = err
+			l.gate.refuses(err)
 		}
 		if err != nil {
 			return fmt.Errorf("enter the store's incarnation: %w", err)
 		}
 		kv, err := l.incarnationKey(ctx)
+		if errors.Is(err, ErrUpgraded) {
+			l.gate.refuses(err)
+		}
 		if errors.Is(err, ErrRewound) {
 			continue // another process began an epoch just now
 		}
@@ -509,11 +523,11 @@ func (l *Log) enterUnseen(ctx context.Context, before *incarnation, bounds, star
 	return l.resetForIncarnation(ctx, before, bounds, mark, next)
 }
 
-// incarnationKey reads EpochKey. If the store is closed, or is a shard that was opened by itself,
-// it returns an error that says so.
+// incarnationKey reads EpochKey. If the store is closed, needs what this weir does not know, or is
+// a shard that was opened by itself, it returns an error that says so.
 func (l *Log) incarnationKey(ctx context.Context) (KeyValue, error) {
 	found := KeyValue{Key: EpochKey}
-	kvs, err := l.store.List(ctx, EpochKey, "", 3) // ClosedKey and ShardKey are the next in order
+	kvs, err := l.store.List(ctx, EpochKey, "", 4) // ClosedKey, NeedsKey and ShardKey are the next in order
 	for _, kv := range kvs {
 		switch kv.Key {
 		case EpochKey:
@@ -524,6 +538,10 @@ func (l *Log) incarnationKey(ctx context.Context) (KeyValue, error) {
 				return found, err
 			}
 			return found, closed.refusal(kv.Version)
+		case NeedsKey:
+			if err := checkNeeds(kv); err != nil {
+				return found, err
+			}
 		case ShardKey:
 			return found, refuseShard(kv)
 		}

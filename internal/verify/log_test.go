@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/weir-log/weir/internal/verify"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 func memoryStore() eventlog.Store { return memory.New() }
@@ -36,6 +38,18 @@ func published(r *rig) eventlog.Topic {
 // at is the place of an offset in the second partition of the topic.
 func at(topic eventlog.Topic, offset eventlog.Offset) verify.Place {
 	return verify.Place{Topic: topic.Name, Number: 1, Partition: topic.Partitions[1], Offset: offset}
+}
+
+// What this weir does not know would be taken for damage.
+func TestAStoreThatNeedsWhatThisWeirDoesNotKnowIsNotExamined(t *testing.T) {
+	s := memory.New()
+	if _, err := eventlog.Open(t.Context(), s.Again(), eventlog.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Need(t, s.Again(), "x")
+	if _, err := verify.Run(t.Context(), s, verify.Options{}); !errors.Is(err, eventlog.ErrUpgraded) {
+		t.Errorf("%v, want ErrUpgraded", err)
+	}
 }
 
 // A control batch, which says how a transaction ended, is as good as any.

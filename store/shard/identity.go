@@ -224,7 +224,7 @@ func identity(ctx context.Context, store eventlog.Store, number int) (found, err
 			return found{}, err
 		}
 	}
-	kv, err := eventlog.Get(ctx, store, eventlog.ShardKey)
+	kv, err := eventlog.FindShardMark(ctx, store)
 	if err != nil || kv.Version == 0 {
 		return found{}, err
 	}

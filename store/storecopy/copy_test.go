@@ -19,6 +19,7 @@ import (
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/store/shard"
 	"github.com/weir-log/weir/store/storecopy"
+	"github.com/weir-log/weir/store/storetest"
 )
 
 func opened(t *testing.T, url string) eventlog.Store {
@@ -571,6 +572,18 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 	if err := begin(t, from, to).Compare(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAStoreThatNeedsWhatThisWeirDoesNotKnowIsNotCopied(t *testing.T) {
+	from, to := everystore.URL(t, "sqlite"), everystore.URL(t, "sqlite")
+	_, stop := run(t, from)
+	stop()
+	storetest.Need(t, opened(t, from), "x")
+	for _, c := range [][2]string{{from, to}, {to, from}} {
+		if _, err := storecopy.Begin(t.Context(), opened(t, c[0]), opened(t, c[1]), "SOURCE", "TARGET", nil); !errors.Is(err, eventlog.ErrUpgraded) {
+			t.Errorf("%v, want ErrUpgraded", err)
+		}
 	}
 }
 
