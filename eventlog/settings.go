@@ -59,8 +59,9 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("invalid %s %q: %s", e.What, e.Value, e.Why)
 }
 
-// Settings are all settings of topics. Names, defaults and ranges are those of Apache Kafka 4.2
-// (TopicConfig), but for names that begin with "weir.".
+// Settings are all settings of topics. Names, defaults and ranges are those of Apache Kafka 4.4
+// (LogConfig), but for names that begin with "weir.". Kafka's settings for tiered storage that are
+// not here, max.decompressed.message.bytes and those for dead letters of share groups are refused.
 var Settings = []Setting{
 	{"cleanup.policy", "delete", SettingList, "What happens to old records: delete removes them after retention.ms or beyond retention.bytes; compact removes records that have a newer record with the same key; compact,delete does both.", policies},
 	{"compression.type", "producer", SettingString, "How batches are stored: as the producer compressed them (producer), or recompressed with the codec named here.",

@@ -17,7 +17,7 @@ func (s *Server) deleteGroups(ctx context.Context, r *request, in *kmsg.DeleteGr
 	refuse := func(row int, err error) {
 		if err != nil {
 			s.trouble("DeleteGroups", err)
-			out.Groups[row].ErrorCode, out.Groups[row].ErrorMessage = codeOf(err)
+			out.Groups[row].ErrorCode, out.Groups[row].ErrorMessage = r.codeOf(err)
 		}
 	}
 	for _, name := range in.Groups {

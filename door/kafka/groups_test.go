@@ -404,11 +404,11 @@ func TestGroupKeysInEveryVersion(t *testing.T) {
 		if want := kerr.UnknownMemberID.Code; again.ErrorCode != want && (len(again.Members) != 1 || again.Members[0].ErrorCode != want) {
 			t.Fatalf("leave twice in version %d: %+v", leave.Version, again)
 		}
-		if v > 2 {
+		if v > 3 {
 			continue
 		}
-		gone := ask[*kmsg.DeleteGroupsResponse](b, &kmsg.DeleteGroupsRequest{Version: v, Groups: []string{name}})
-		if gone.Groups[0].ErrorCode != 0 {
+		gone := ask[*kmsg.DeleteGroupsResponse](b, &kmsg.DeleteGroupsRequest{Version: v, Groups: []string{name, "nobody"}})
+		if gone.Groups[0].ErrorCode != 0 || gone.Groups[1].ErrorCode != kerr.GroupIDNotFound.Code || (gone.Groups[1].ErrorMessage != nil) != (v == 3) {
 			t.Fatalf("delete in version %d: %+v", v, gone)
 		}
 		joinAt(t, b, name, v) // for the count of groups

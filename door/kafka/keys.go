@@ -34,7 +34,8 @@ type api struct {
 // apis is the table of all APIs that we serve: ApiVersions advertises exactly these. kmsg knows
 // from which version on a key is flexible.
 //
-// Ranges are those of Kafka 4.2, so that clients from 2.1 on work.
+// Ranges are those of Kafka 4.4, so that clients from 2.1 on work. Only ApiVersions has one version
+// less: with version 5 a client says which broker it means (KIP-1242).
 func apis() []api {
 	return []api{
 		{key: kmsg.Produce, min: 3, max: 13, start: (*Server).produce, large: true},
@@ -62,10 +63,10 @@ func apis() []api {
 		{key: kmsg.DeleteACLs, min: 1, max: 3, answer: typed((*Server).deleteACLs)},
 		{key: kmsg.DescribeConfigs, min: 1, max: 4, answer: typed((*Server).describeConfigs)},
 		{key: kmsg.AlterConfigs, min: 0, max: 2, answer: typed((*Server).alterConfigs)},
-		{key: kmsg.DescribeLogDirs, min: 1, max: 4, answer: typed((*Server).describeLogDirs)},
+		{key: kmsg.DescribeLogDirs, min: 1, max: 5, answer: typed((*Server).describeLogDirs)},
 		{key: kmsg.SASLAuthenticate, min: 0, max: 2, answer: typed((*Server).saslAuthenticate)},
 		{key: kmsg.CreatePartitions, min: 0, max: 3, answer: typed((*Server).createPartitions)},
-		{key: kmsg.DeleteGroups, min: 0, max: 2, answer: typed((*Server).deleteGroups)},
+		{key: kmsg.DeleteGroups, min: 0, max: 3, answer: typed((*Server).deleteGroups)},
 		{key: kmsg.ElectLeaders, min: 0, max: 2, answer: typed((*Server).electLeaders)},
 		{key: kmsg.IncrementalAlterConfigs, min: 0, max: 1, answer: typed((*Server).incrementalAlterConfigs)},
 		{key: kmsg.AlterPartitionAssignments, min: 0, max: 1, answer: typed((*Server).alterPartitionReassignments)},
