@@ -80,7 +80,7 @@ func (s stage) replay(t *testing.T) *shell {
 		case f.kind == "sh" && s.types:
 			steps = append(steps, step{line: f.line + 1, command: "set -e\n" + f.text + "set +e", same: anything})
 		case f.kind == "sql" && s.feeds != "":
-			steps = append(steps, step{line: f.line + 1, command: s.feeds + " <<'END'\n" + f.text + "END", output: answers(f), same: hasLines})
+			steps = append(steps, step{line: f.line + 1, command: f.text, output: answers(f), feeds: s.feeds, same: hasLines})
 		}
 	}
 	if len(steps) < 3 && s.section == "" || len(steps) == 0 {
@@ -116,7 +116,10 @@ func (s stage) replay(t *testing.T) *shell {
 		for name, value := range took {
 			command = strings.ReplaceAll(command, name, value)
 		}
-		out, code := sh.run(there.Replace(command))
+		if command = there.Replace(command); step.feeds != "" {
+			command = step.feeds + " <<'END'\n" + command + "END"
+		}
+		out, code := sh.run(command)
 		out = back.Replace(out)
 		want := shown.Replace(step.output)
 		values, same := compare(out, want, s.taken)
@@ -173,6 +176,7 @@ func programsOf(t *testing.T, page, text string) map[string]string {
 type step struct {
 	line            int
 	command, output string
+	feeds           string                      // what reads the command; empty: the shell
 	same            func(got, want string) bool // nil: as matches, and what is taken is noted
 }
 
