@@ -321,7 +321,7 @@ func (g *gate) refuses(err error) {
 	g.upgraded = err
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.refused = err
+	g.refused, g.between = err, true // also if the store could not even be asked what it holds
 }
 
 func (g *gate) isShut() bool {

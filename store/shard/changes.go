@@ -83,6 +83,7 @@ func (s *Set) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 			return nil, since, fmt.Errorf("%v: moved: %w", m, f.err)
 		}
 		answers++
+		m.pass()
 		m.learn(f.moved...)
 		switch {
 		case behind:
@@ -111,6 +112,9 @@ func (m *member) meet(f *flight, store string) error {
 	in, first := m.in().Incarnation.Store, false
 	if m.in() == (eventlog.Mark{}) {
 		in, first = f.mark.Incarnation.Store, true
+	}
+	if !first && m.isUnentered() {
+		return fmt.Errorf("%w: it was asked what it holds, and that was not entered", eventlog.ErrRewound)
 	}
 	if in != store {
 		return fmt.Errorf("%w: it was in the incarnation %q when the newest leader epoch began, and is in %q", eventlog.ErrRewound, store, in)
@@ -196,16 +200,29 @@ func (s *Set) enter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, erro
 	s.routing.Lock()
 	defer s.routing.Unlock()
 	s.entering.Store(true)
-	for range enterMax {
-		bounds, mark, err := s.tryEnter(ctx)
-		if err == nil {
-			s.entering.Store(false)
+	over := make(chan struct{})
+	s.enters.Store(&over)
+	defer func() {
+		s.enters.Store(nil)
+		close(over)
+	}()
+	bounds, mark, err := s.tryEnter(ctx)
+	for try := 1; errors.Is(err, eventlog.ErrRewound) || errors.Is(err, eventlog.ErrStale); try++ {
+		if try == enterMax {
+			err = fmt.Errorf("moved: %w: epochs began %d times meanwhile", eventlog.ErrUnavailable, enterMax)
+			break
 		}
-		if !errors.Is(err, eventlog.ErrRewound) && !errors.Is(err, eventlog.ErrStale) {
-			return bounds, mark, err
+		bounds, mark, err = s.tryEnter(ctx)
+	}
+	for _, m := range s.members {
+		if err == nil {
+			m.pass()
+		} else {
+			m.keep(err)
 		}
 	}
-	return nil, eventlog.Mark{}, fmt.Errorf("moved: %w: epochs began %d times meanwhile", eventlog.ErrUnavailable, enterMax)
+	s.entering.Store(err != nil)
+	return bounds, mark, err
 }
 
 // tryEnter returns ErrRewound or ErrStale if an epoch began meanwhile.

@@ -207,13 +207,19 @@ func (p *part) cut(entry eventlog.Entry) {
 	}
 }
 
+// concernsAll reports whether a put must be known to every process before its next commit, on
+// whatever shard that is.
+func concernsAll(put eventlog.Put) bool {
+	return put.Key == eventlog.ClosedKey || put.Key == eventlog.NeedsKey
+}
+
 // prepare creates and deletes partitions on other shards. Nobody knows the new ones yet, and doing
 // either again does no harm: an error says that the entry did not happen.
 func (s *Set) prepare(ctx context.Context, p part) error {
-	if slices.ContainsFunc(p.epoch, func(put eventlog.Put) bool { return put.Key == eventlog.ClosedKey }) {
+	if slices.ContainsFunc(p.epoch, concernsAll) {
 		for _, m := range s.members {
 			if err := m.missing(); err != nil {
-				return fmt.Errorf("%w: a set of shards is closed or opened only while every shard answers: %w", eventlog.ErrUnavailable, err)
+				return fmt.Errorf("%w: a set of shards is closed, opened or marked as needing a newer weir only while every shard answers: %w", eventlog.ErrUnavailable, err)
 			}
 		}
 	}
@@ -378,12 +384,12 @@ func (s *Set) finish(ctx context.Context, p part) error {
 		return nil
 	}
 	var epoch eventlog.Put
-	closes := false
+	all := false
 	for _, put := range p.epoch {
 		if put.Key == eventlog.EpochKey {
 			epoch = put
 		}
-		closes = closes || put.Key == eventlog.ClosedKey
+		all = all || concernsAll(put)
 	}
 	for _, m := range s.members[1:] {
 		err := m.write(ctx, func(ctx context.Context) error {
@@ -401,8 +407,8 @@ func (s *Set) finish(ctx context.Context, p part) error {
 		case err == nil, errors.Is(err, eventlog.ErrStale), errors.Is(err, eventlog.ErrRewound):
 			// Done, or another process has changed the epoch of the shard, or the shard was
 			// rewound: either ends the commits of earlier incarnations there.
-		case closes:
-			return fmt.Errorf("%w: the store was closed or opened on shard 0, and not on %v: %w", eventlog.ErrUnsure, m, plain(err))
+		case all:
+			return fmt.Errorf("%w: the store was closed, opened or marked as needing a newer weir on shard 0, and not on %v: %w", eventlog.ErrUnsure, m, plain(err))
 		default:
 			s.logger.Warn("a shard does not know yet that a leader epoch began; it gets to know when it answers again", "shard", m.number, "store", m.name, "err", err)
 		}

@@ -39,13 +39,15 @@ type member struct {
 	skip    bool       // it is lost, and the last failure was slow
 	entered eventlog.Mark
 	known   map[eventlog.Partition]eventlog.Bounds // of the incarnation in entered; they may be behind
+	// passed is the incarnation of the shard that the log was told last, by Changes of the set.
+	passed eventlog.Incarnation
 	// unentered: the log entered an incarnation of the set without having heard of this shard, or
 	// having heard of it in another incarnation than the one that the log takes it to be in; or the
-	// shard told a new one, and the log could not enter it yet because another shard is lost. Then
-	// it is unknown what the shard holds, and its store would check calls against the incarnation
-	// that its Changes returned last. So no call but Changes is made before the log has heard of
-	// the shard.
+	// shard told one that is not passed to the log yet. Then it is unknown what the shard holds, and
+	// its store would check calls against the incarnation that its Changes returned last. So no call
+	// but Changes is made before the log has heard of the shard.
 	unentered bool
+	why       error // why the set could not be entered when it was tried last; nil: it was
 	// asked is not nil while the shard is asked which incarnation it is in, whatever it was in
 	// before; it is closed when the answer is noted.
 	asked chan struct{}
@@ -88,25 +90,20 @@ func (m *member) call(ctx context.Context, patience time.Duration, ask func(cont
 	return fmt.Errorf("%v: %w", m, err)
 }
 
-// read is call for what reads. What the shard answers from another incarnation than the one that
-// the log knows is not passed on.
-func (m *member) read(ctx context.Context, ask func(context.Context) error) error {
-	return m.call(ctx, readPatience, func(ctx context.Context) error {
-		if err := ask(ctx); err != nil {
-			return err
+// isKnown waits, at most until ctx ends, while the shard is asked which incarnation it is in, and
+// returns an error if that is not the one that the log knows.
+func (m *member) isKnown(ctx context.Context) error {
+	m.mu.Lock()
+	asked := m.asked
+	m.mu.Unlock()
+	if asked != nil {
+		select {
+		case <-asked:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %v is asked what it holds: %w", eventlog.ErrUnavailable, m, context.Cause(ctx))
 		}
-		m.mu.Lock()
-		asked := m.asked
-		m.mu.Unlock()
-		if asked != nil {
-			select {
-			case <-asked:
-			case <-ctx.Done():
-				return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, context.Cause(ctx))
-			}
-		}
-		return m.out()
-	})
+	}
+	return m.out()
 }
 
 // write is call for what the shard commits, for at most commitPatience from when the shard lets a
@@ -126,12 +123,22 @@ func (m *member) out() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
+	case m.unentered && errors.Is(m.why, eventlog.ErrUpgraded):
+		return m.why
+	case m.unentered && m.why != nil:
+		return fmt.Errorf("%w: %v has something else than before, and the set cannot be entered: %w", eventlog.ErrUnavailable, m, plain(m.why))
 	case m.unentered && m.lost == nil:
 		return fmt.Errorf("%w: %v answers again, and what it holds is being read", eventlog.ErrUnavailable, m)
 	case m.unentered, m.skip:
 		return fmt.Errorf("%w: %v does not answer, and is not asked until it does: %w", eventlog.ErrUnavailable, m, plain(m.lost))
 	}
 	return nil
+}
+
+func (m *member) isUnentered() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.unentered
 }
 
 // hangs reports whether the last call failed slowly: nobody waits for the shard.
@@ -213,12 +220,26 @@ func (m *member) asks() (told func(eventlog.Mark, error)) {
 	return func(mark eventlog.Mark, err error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.unentered = m.unentered || err == nil && mark.Incarnation != m.entered.Incarnation
+		m.unentered = m.unentered || err == nil && mark.Incarnation != m.passed
 		close(asked)
 		if m.asked == asked {
 			m.asked = nil
 		}
 	}
+}
+
+// pass notes that the log is told the incarnation that the shard is in.
+func (m *member) pass() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.why, m.passed = nil, m.entered.Incarnation
+}
+
+// keep notes why the log is not told: what the shard holds now is not what the log knows.
+func (m *member) keep(why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.why, m.unentered = why, m.unentered || m.entered.Incarnation != m.passed
 }
 
 func (m *member) in() eventlog.Mark {

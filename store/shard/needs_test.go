@@ -31,9 +31,10 @@ func TestASetThatNeedsWhatThisWeirDoesNotKnowIsRefused(t *testing.T) {
 		t.Errorf("shard 1 has the key")
 	}
 	_, appended := running.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{{Key: "k", Version: 1, Value: []byte("v")}}})
+	_, read := running.Bounds(t.Context(), 1)
 	_, begun := Open(t.Context(), []Shard{shard(a), shard(b)}, Options{Rules: testRules, Logger: slog.New(slog.DiscardHandler)})
 	_, raised := Open(t.Context(), []Shard{shard(a), shard(b), shard(c)}, Options{Rules: testRules, Logger: slog.New(slog.DiscardHandler)})
-	for what, err := range map[string]error{"an append": appended, "a start": begun, "a start with one more shard": raised} {
+	for what, err := range map[string]error{"an append": appended, "a read": read, "a start": begun, "a start with one more shard": raised} {
 		if !errors.Is(err, eventlog.ErrUpgraded) || !strings.Contains(err.Error(), `use a weir that knows "x"`) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -87,6 +87,25 @@ func (s *Set) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]
 	return answer, nil
 }
 
+// reads asks a shard for something, for at most readPatience. What it answers from another
+// incarnation than the one that the log knows is not passed on: while one is entered, the answer
+// waits for the end of that.
+func (s *Set) reads(ctx context.Context, m *member, ask func(context.Context) error) error {
+	if err := m.call(ctx, readPatience, ask); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	defer cancel()
+	if over := s.enters.Load(); over != nil {
+		select {
+		case <-*over:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: an incarnation is entered: %w", eventlog.ErrUnavailable, context.Cause(ctx))
+		}
+	}
+	return m.isKnown(ctx)
+}
+
 // readFrom reads the spans with these indexes from a shard.
 func (s *Set) readFrom(ctx context.Context, where place, m *member, spans []eventlog.Span, indexes []int, maxBytes int, answer []eventlog.Slice) error {
 	own := make([]eventlog.Span, len(indexes))
@@ -95,7 +114,7 @@ func (s *Set) readFrom(ctx context.Context, where place, m *member, spans []even
 		own[i].Partition = where.id(own[i].Partition)
 	}
 	var slices []eventlog.Slice
-	err := m.read(ctx, func(ctx context.Context) (err error) {
+	err := s.reads(ctx, m, func(ctx context.Context) (err error) {
 		slices, err = m.store.Read(ctx, own, maxBytes)
 		return err
 	})
@@ -159,7 +178,7 @@ func (s *Set) seekIn(ctx context.Context, where place, m *member, goals []eventl
 		own[i].Partition = where.id(own[i].Partition)
 	}
 	var some []eventlog.Found
-	err := m.read(ctx, func(ctx context.Context) (err error) {
+	err := s.reads(ctx, m, func(ctx context.Context) (err error) {
 		some, err = m.store.Seek(ctx, own)
 		return err
 	})
@@ -194,7 +213,7 @@ func (s *Set) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.
 		}
 		m := s.members[n]
 		reading.Go(func() error {
-			return m.read(ctx, func(ctx context.Context) (err error) {
+			return s.reads(ctx, m, func(ctx context.Context) (err error) {
 				answers[n], err = m.store.Get(ctx, own, maxBytes)
 				return err
 			})
@@ -230,13 +249,13 @@ func (s *Set) List(ctx context.Context, prefix, after string, limit int) ([]even
 		return nil, fmt.Errorf("list keys under %q: %w", prefix, err)
 	}
 	if closed {
-		return s.members[at].list(ctx, where, prefix, after, limit)
+		return s.list(ctx, s.members[at], where, prefix, after, limit)
 	}
 	lists := make([][]eventlog.KeyValue, len(s.members))
 	var listing errgroup.Group
 	for n, m := range s.members {
 		listing.Go(func() (err error) {
-			lists[n], err = m.list(ctx, where, prefix, after, limit)
+			lists[n], err = s.list(ctx, m, where, prefix, after, limit)
 			return err
 		})
 	}
@@ -250,7 +269,7 @@ func (s *Set) List(ctx context.Context, prefix, after string, limit int) ([]even
 
 // list lists the keys of one shard, without those that it hides, and without those of partitions
 // that are on other shards.
-func (m *member) list(ctx context.Context, where place, prefix, after string, limit int) (list []eventlog.KeyValue, err error) {
+func (s *Set) list(ctx context.Context, m *member, where place, prefix, after string, limit int) (list []eventlog.KeyValue, err error) {
 	for {
 		var page []eventlog.KeyValue
 		const hidden = 2 // few keys are left out: this saves the second call
@@ -258,7 +277,7 @@ func (m *member) list(ctx context.Context, where place, prefix, after string, li
 		if strings.HasPrefix(eventlog.ShardKey, prefix) && limit > 0 {
 			most += hidden
 		}
-		err = m.read(ctx, func(ctx context.Context) error {
+		err = s.reads(ctx, m, func(ctx context.Context) error {
 			page, err = m.store.List(ctx, prefix, after, most)
 			return err
 		})

@@ -65,8 +65,9 @@ type Set struct {
 	logger  *slog.Logger
 
 	table    atomic.Pointer[table]
-	routing  longlock.RWMutex // a commit holds it to read, from when it finds its shards until these have answered; enter holds it to write
-	entering atomic.Bool      // shards may be in an incarnation whose table was not read yet, and commits are refused
+	routing  longlock.RWMutex              // a commit holds it to read, from when it finds its shards until these have answered; enter holds it to write
+	entering atomic.Bool                   // shards may be in an incarnation whose table was not read yet, and commits are refused
+	enters   atomic.Pointer[chan struct{}] // not nil while enter is in progress: closed at its end
 
 	ctx     context.Context // ends with Close: for the calls of Changes that no caller waits for, and for opening shards that were away
 	cancel  context.CancelFunc

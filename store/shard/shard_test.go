@@ -483,69 +483,6 @@ func TestARestoredShardIsAnotherIncarnation(t *testing.T) {
 	}
 }
 
-// While shard 0 is lost, no incarnation can be entered. A shard that was restored meanwhile, and has
-// said so, is not read as if it were still what the log knows.
-func TestARestoredShardIsNotReadUntilItsIncarnationIsEntered(t *testing.T) {
-	home, other := &frail{Store: memory.New()}, memory.New()
-	s := openSet(t, Shard{"a", home}, Shard{"b", other})
-	one, two := eventlog.Partition(1), eventlog.Partition(2).On(1)
-	key := ""
-	for n := 0; key == ""; n++ {
-		k := fmt.Sprintf("t/%d", n)
-		if n, err := s.ShardOf(k); err == nil && n == 1 {
-			key = k
-		}
-	}
-	do(t, s, eventlog.Entry{Batches: []eventlog.Batch{{Partition: one}, {Partition: two}}}, eventlog.Entry{Puts: []eventlog.Put{{Key: key, Version: 1}}})
-	restore := other.Backup()
-	do(t, s, eventlog.Entry{Batches: []eventlog.Batch{records(two, 1)}})
-	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
-		t.Fatal(err)
-	}
-	reads := map[string]func() error{
-		"read": func() error {
-			got, err := s.Read(t.Context(), []eventlog.Span{{Partition: two, MaxBytes: 1}}, 1<<20)
-			if err == nil {
-				err = got[0].Err
-			}
-			return err
-		},
-		"seek": func() error {
-			got, err := s.Seek(t.Context(), []eventlog.Goal{{Partition: two}})
-			if err == nil {
-				err = got[0].Err
-			}
-			return err
-		},
-		"get":  func() error { _, err := eventlog.Get(t.Context(), s, key); return err },
-		"list": func() error { _, err := s.List(t.Context(), key, "", 10); return err },
-	}
-	for name, read := range reads {
-		if err := read(); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-	}
-	restore(false)
-	home.down.Store(true)
-	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err == nil {
-		t.Fatal("the set is entered without shard 0")
-	}
-	for name, read := range reads {
-		if err := read(); err == nil {
-			t.Errorf("%s: it answers from an incarnation that the log has not entered", name)
-		}
-	}
-	home.down.Store(false)
-	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
-		t.Fatal(err)
-	}
-	for name, read := range reads {
-		if err := read(); err != nil {
-			t.Errorf("%s after that: %v", name, err)
-		}
-	}
-}
-
 // A shard that was lost when an epoch began gets it when it answers again; until then a process of
 // the earlier epoch could commit there.
 func TestALostShardGetsTheEpochWhenItAnswers(t *testing.T) {
