@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -72,10 +71,10 @@ func TestClientsReadUpToAnOpenTransaction(t *testing.T) {
 		}
 	}
 
-	fetch := func(name string, from int64, wait time.Duration) kmsg.FetchResponseTopicPartition {
+	fetch := func(name string, from int64) kmsg.FetchResponseTopicPartition {
 		t.Helper()
 		r := kmsg.NewPtrFetchRequest()
-		r.MaxWaitMillis, r.MinBytes, r.MaxBytes, r.IsolationLevel = int32(wait.Milliseconds()), 1, 1<<20, 1
+		r.MinBytes, r.MaxBytes, r.IsolationLevel = 1, 1<<20, 1
 		topic, part := kmsg.NewFetchRequestTopic(), kmsg.NewFetchRequestTopicPartition()
 		topic.Topic, topic.TopicID = name, topicID(t, client, name)
 		part.FetchOffset, part.PartitionMaxBytes = from, 1<<20
@@ -87,28 +86,8 @@ func TestClientsReadUpToAnOpenTransaction(t *testing.T) {
 		}
 		return answer.Topics[0].Partitions[0]
 	}
-	if got := fetch("orders", 0, 0); got.HighWatermark != 5 || got.LastStableOffset != 3 {
+	if got := fetch("orders", 0); got.HighWatermark != 5 || got.LastStableOffset != 3 {
 		t.Errorf("fetch: high watermark %d, last stable offset %d; want 5 and 3", got.HighWatermark, got.LastStableOffset)
-	}
-
-	// The records of the transaction do not wake who waits for them, others do.
-	const wait = 3 * time.Second
-	for topic, c := range map[string]struct {
-		appended int
-		wakes    bool
-	}{"waits": {2, false}, "goes-on": {1, true}} {
-		p.must(t, "POST", "/v1/topics", `{"name":"`+topic+`","partitions":1}`, nil)
-		publish := func(n int) {
-			p.must(t, "POST", "/v1/topics/"+topic+"/batch", `{"events":[`+strings.TrimSuffix(strings.Repeat(`{"value":"a"},`, n), ",")+`]}`, nil)
-		}
-		publish(3)
-		began := time.Now()
-		timer := time.AfterFunc(wait/6, func() { publish(c.appended) })
-		fetch(topic, 3, wait)
-		timer.Stop()
-		if took := time.Since(began); (took < wait) != c.wakes {
-			t.Errorf("%s: a fetch that waits is answered after %v; woken: %t, want %t", topic, took, took < wait, c.wakes)
-		}
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 // A shell that has the settings of weir serve, as in /etc/default/weir, runs every command: a
 // variable that serve reads is none of another command's, or it is of the same kind there.
 func TestTheSettingsOfServeAreTakenForNothingElse(t *testing.T) {
-	kind := func(flag *kong.Flag) string { return strings.TrimRight(flag.Target.Kind().String(), "0123456789") + " " + flag.Enum }
+	kind := func(flag *kong.Flag) string {
+		return strings.TrimRight(flag.Target.Kind().String(), "0123456789") + " " + flag.Enum
+	}
 	leaves := commandLine(t).Model.Leaves(true)
 	ours := make(map[string]*kong.Flag)
 	for _, flag := range leaves[slices.IndexFunc(leaves, func(n *kong.Node) bool { return n.Name == "serve" })].Flags {

@@ -23,7 +23,7 @@ const (
 	storeLeast   = 5 * time.Second
 	pointsMax    = int(historyLasts / processEvery)
 	// rateOver is the time over which the overview shows the rates of one process: its key has new
-	// counters each second, or on a bucket each twenty seconds.
+	// counters each second, or less often if commits cost money.
 	rateOver = time.Minute
 )
 
@@ -94,7 +94,8 @@ func (h *History) Counters() *broker.Counters {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if told := h.lives[ownLife]; len(told) > 0 {
-		return &told[len(told)-1].Counters
+		c := told[len(told)-1].Counters // a copy: told changes with the next point
+		return &c
 	}
 	return nil
 }

@@ -40,3 +40,23 @@ func TestPlotsAreOfAllProcesses(t *testing.T) {
 		}
 	}
 }
+
+// What was returned does not change while points are added: others encode it meanwhile.
+func TestCountersStayWhatTheyWere(t *testing.T) {
+	h := NewHistory(nil, nil)
+	now := time.Unix(1_800_000_000, 0)
+	add := func(n float64) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.add(now, map[string]broker.Counters{ownLife: done(n, n, 0)})
+		now = now.Add(processEvery)
+	}
+	add(0)
+	for n := range 40 {
+		was := h.Counters()
+		add(float64(n + 1))
+		if was.Records != float64(n) || was.Flushes[0].Count != float64(n) {
+			t.Fatalf("after %d points the counters of before are %+v", n+2, *was)
+		}
+	}
+}

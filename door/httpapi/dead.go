@@ -350,7 +350,9 @@ func (b *sweepBody) read(r *jsonReader) error {
 		case "until":
 			b.Until, err = readID(r)
 		case "replaced_by":
-			b.replacedBy, err = readID(r)
+			if b.replacedBy, err = readID(r); err == nil && b.replacedBy == (queue.MessageID{}) {
+				err = kindInvalidJSON.because(`"replaced_by" is the id of no message`)
+			}
 		default:
 			err = r.unknown(name, "letters", "all", "per_second", "until", "replaced_by")
 		}

@@ -571,7 +571,7 @@ func TestBadRequestsOfWorkersChangeNothing(t *testing.T) {
 		d.asJSON("POST", "/v1/queues/mail/extend", fmt.Sprintf(`{"receipts":[%q],"lease_ms":0}`, ms[0].Receipt)).refused(400, "invalid_json", "from 100")
 		d.asJSON("POST", "/v1/queues/mail/nack", fmt.Sprintf(`{"receipts":[%q],"error":%q}`, ms[0].Receipt, strings.Repeat("e", 65<<10))).refused(400, "invalid_json", "65536")
 		for body, words := range map[string]string{`{}`: "say which", `{"all":false}`: "say which", `{"all":true,"letters":["1-1"]}`: "say which", `{"letters":["x"]}`: "1017",
-			`{"letters":["1-1","1-2"],"replaced_by":"1-3"}`: "a single dead letter", `{"all":true,"replaced_by":"1-3"}`: "a single dead letter",
+			`{"letters":["1-1","1-2"],"replaced_by":"1-3"}`: "a single dead letter", `{"all":true,"replaced_by":"1-3"}`: "a single dead letter", `{"letters":["1-1"],"replaced_by":"0-0"}`: "the id of no message",
 			`{"letters":["1-1"],"per_second":1}`: "can only be given with", `{"all":true,"per_second":0}`: "above 0"} {
 			for _, verb := range []string{"redrive", "discard"} {
 				if a := d.asJSON("POST", "/v1/queues/mail/dead/"+verb, body); a.status != 400 || !strings.Contains(a.body, words) {

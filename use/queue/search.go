@@ -52,7 +52,7 @@ func (q *Queue) scan(ctx context.Context, all []scanned, s *search, is func(batc
 		part := search{id: s.id, bytes: s.bytes / left, records: s.records / left}
 		bytes, records := part.bytes, part.records
 		var err error
-		m, err = q.scanPartition(ctx, st.Within(bounds), bounds.Next, &part, is)
+		m, err = q.scanPartition(ctx, st.Within(bounds), bounds.Stable(), &part, is)
 		s.bytes, s.records, s.cut = s.bytes-bytes+part.bytes, s.records-records+part.records, s.cut || part.cut
 		if m != nil {
 			return errFound
