@@ -43,9 +43,9 @@ type member struct {
 	passed eventlog.Incarnation
 	// unentered: the log entered an incarnation of the set without having heard of this shard, or
 	// having heard of it in another incarnation than the one that the log takes it to be in; or the
-	// shard told one that is not passed to the log yet. Then it is unknown what the shard holds, and
-	// its store would check calls against the incarnation that its Changes returned last. So no call
-	// but Changes is made before the log has heard of the shard.
+	// shard told one that the log does not know yet. Then it is unknown what the shard holds, and
+	// its store would check calls against the incarnation that its Changes returned last. So no
+	// call but Changes is made before the log has heard of the shard.
 	unentered bool
 	why       error // why the set could not be entered when it was tried last; nil: it was
 	// asked is not nil while the shard is asked which incarnation it is in, whatever it was in
