@@ -65,7 +65,14 @@ func serveOn(t testing.TB, store eventlog.Store) *server {
 		}
 		return all, delayed, err
 	})
+	metric.WatchGroups(stored, func(ctx context.Context) ([]metric.Group, error) {
+		if _, err := n.Log.Topic(ctx, "orders"); err != nil {
+			return nil, nil
+		}
+		return []metric.Group{{Name: "billing", Lag: map[string]int64{"orders": 100}}}, nil
+	})
 	history := console.NewHistory(registry, stored)
+	history.Watch(n.Log)
 	api := httpapi.New(httpapi.Config{
 		Log: n.Log, Groups: n.Groups, Publisher: n.Publisher, Queues: n.Queues, Categories: n.Streams, Projections: n.Projections,
 		Keys: keys, Users: user.New(everystore.Direct(store), logger), ACLs: acl.New(everystore.Direct(store), logger), Quotas: quota.New(everystore.Direct(store), logger), Ready: n.Log.Healthy, Metrics: registry, Logger: logger,

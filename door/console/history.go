@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/broker"
 )
 
@@ -25,6 +26,8 @@ const (
 	// rateOver is the time over which the overview shows the rates of one process: its key has new
 	// counters each second, or less often if commits cost money.
 	rateOver = time.Minute
+	// sizeEvery is how often it is noted what topics hold.
+	sizeEvery = 15 * time.Second
 )
 
 // point is what all processes together had done at one time, since this one began to look.
@@ -42,6 +45,7 @@ type named struct {
 // seen is what was read from the store last.
 type seen struct {
 	at                                                           time.Time
+	topicLag                                                     []named // the group is in State
 	lag, members, messages, oldest, projectionLag, projectionAge []named
 	delayed, groups, queues                                      float64
 }
@@ -51,7 +55,8 @@ type seen struct {
 // called concurrently.
 type History struct {
 	process, store prometheus.Gatherer
-	brokers        func() *broker.View // nil: there is no other process
+	brokers        func() *broker.View         // nil: there is no other process
+	topics         func() map[string]topicSize // nil: what topics hold is not known
 
 	looking sync.Mutex // held while the store is asked
 
@@ -59,6 +64,21 @@ type History struct {
 	points []point            // the newest last
 	lives  map[string][]point // what each process that lives has told, by its life, in the last rateOver
 	last   seen
+	sizes  []sized // what topics held, in the last rateOver, each sizeEvery
+	lags   []seen  // what was read from the store in the last rateOver
+}
+
+// topicSize is what a topic holds, all partitions together.
+type topicSize struct {
+	Offsets int64 // from the first offset to the end
+	Ends    int64 // the sum of the end offsets: it grows by one with each record
+	Bytes   int64
+}
+
+// sized is what topics held at one time.
+type sized struct {
+	at     time.Time
+	topics map[string]topicSize
 }
 
 // NewHistory returns a history that measures while Run runs. Process are the metrics of this
@@ -71,12 +91,32 @@ func NewHistory(process, store prometheus.Gatherer) *History {
 // Beside tells the history of the other processes on the store. It must be called before Run.
 func (h *History) Beside(brokers func() *broker.View) { h.brokers = brokers }
 
+// Watch has the history see what the topics of a log hold, as this process knows it, which costs no
+// call of the store. It must be called before Run.
+func (h *History) Watch(log *eventlog.Log) {
+	h.topics = func() map[string]topicSize {
+		all := make(map[string]topicSize)
+		for _, t := range log.Topics() {
+			var size topicSize
+			for _, p := range t.Partitions {
+				b, _ := log.Known(p)
+				size.Offsets += int64(b.Next - b.First)
+				size.Ends += int64(b.Next)
+				size.Bytes += b.Bytes
+			}
+			all[t.Name] = size
+		}
+		return all
+	}
+}
+
 // Run measures until ctx ends, and returns nil.
 func (h *History) Run(ctx context.Context) error {
 	tick := time.NewTicker(processEvery)
 	defer tick.Stop()
 	for {
 		h.measure(time.Now())
+		h.size(time.Now())
 		h.look(storeEvery)
 		select {
 		case <-ctx.Done():
@@ -118,6 +158,49 @@ func (h *History) measure(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.add(now, told)
+}
+
+// size notes what topics hold, each sizeEvery.
+func (h *History) size(now time.Time) {
+	h.mu.Lock()
+	due := h.topics != nil && (len(h.sizes) == 0 || now.Sub(h.sizes[len(h.sizes)-1].at) >= sizeEvery)
+	h.mu.Unlock()
+	if !due {
+		return
+	}
+	next := sized{now, h.topics()}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.sizes) > 0 && now.Sub(h.sizes[0].at) >= rateOver {
+		h.sizes = h.sizes[1:]
+	}
+	h.sizes = append(h.sizes, next)
+}
+
+// topicLine is a topic in a list, beside its name.
+type topicLine struct {
+	topicSize
+	Rate *float64 // records appended in a second, over the last rateOver; nil: not known
+}
+
+// topicLines returns what is known of topics, by name.
+func (h *History) topicLines() map[string]topicLine {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	lines := make(map[string]topicLine)
+	if len(h.sizes) == 0 {
+		return lines
+	}
+	first, last := h.sizes[0], h.sizes[len(h.sizes)-1]
+	for name, size := range last.topics {
+		line := topicLine{topicSize: size}
+		if before, was := first.topics[name]; was && last.at.After(first.at) {
+			rate := max(0, float64(size.Ends-before.Ends)) / last.at.Sub(first.at).Seconds()
+			line.Rate = &rate
+		}
+		lines[name] = line
+	}
+	return lines
 }
 
 // add adds a point made of what each process has told. What a process did before it was first heard
@@ -210,7 +293,7 @@ func (h *History) look(age time.Duration) seen {
 	for _, f := range families {
 		switch f.GetName() {
 		case "weir_group_lag_records":
-			next.lag = byName(f, "group", "")
+			next.lag, next.topicLag = byName(f, "group", ""), byName(f, "topic", "group")
 		case "weir_group_members":
 			next.members = byName(f, "group", "")
 		case "weir_queue_messages":
@@ -232,7 +315,35 @@ func (h *History) look(age time.Duration) seen {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = next
+	h.lags = append(slices.DeleteFunc(h.lags, func(s seen) bool { return next.at.Sub(s.at) > 2*rateOver }), next)
 	return next
+}
+
+// left returns how long a run of a projection, now or next, needs for what it has not handled yet,
+// if it goes on as it did in the last minutes; nil: it comes no nearer to the end, or that is not
+// known.
+func (h *History) left(projection, run string) *time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	lag := func(s seen) float64 {
+		i := slices.IndexFunc(s.projectionLag, func(n named) bool { return n.Name == projection && n.State == run })
+		if i < 0 {
+			return -1
+		}
+		return s.projectionLag[i].Value
+	}
+	for _, before := range h.lags {
+		was, is, took := lag(before), lag(h.last), h.last.at.Sub(before.at)
+		if was < 0 || took <= 0 {
+			continue
+		}
+		if is <= 0 || was <= is {
+			return nil
+		}
+		left := time.Duration(is / (was - is) * float64(took))
+		return &left
+	}
+	return nil
 }
 
 // series are the columns of the plots: times in seconds since 1970, and a rate or a duration for

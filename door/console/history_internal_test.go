@@ -60,3 +60,47 @@ func TestCountersStayWhatTheyWere(t *testing.T) {
 		}
 	}
 }
+
+func TestTheTimeThatARebuildNeedsIsEstimated(t *testing.T) {
+	h, at := NewHistory(nil, nil), time.Unix(1_800_000_000, 0)
+	for i, c := range []struct {
+		lag  float64
+		want time.Duration // 0: not known
+	}{{1000, 0}, {900, 90 * time.Second}, {800, 80 * time.Second}, {0, 0}, {500, 40 * time.Second}} {
+		h.last = seen{at: at, projectionLag: []named{{Name: "p", State: "next", Value: c.lag}, {Name: "q", State: "next", Value: 1}}}
+		h.lags = append(h.lags, h.last)
+		at = at.Add(10 * time.Second)
+		left := h.left("p", "next")
+		if got := orNothing(left); got != c.want {
+			t.Errorf("%d: %v, want %v", i, got, c.want)
+		}
+		if left := h.left("q", "next"); left != nil {
+			t.Errorf("%d: of what does not change: %v", i, *left)
+		}
+	}
+}
+
+func orNothing(d *time.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return *d
+}
+
+func TestTopicsHaveARate(t *testing.T) {
+	h, at, ends := NewHistory(nil, nil), time.Unix(1_800_000_000, 0), int64(0)
+	h.topics = func() map[string]topicSize {
+		return map[string]topicSize{"orders": {Offsets: ends / 2, Ends: ends, Bytes: 7}}
+	}
+	for range 40 {
+		h.size(at)
+		at, ends = at.Add(5*time.Second), ends+50
+	}
+	line := h.topicLines()["orders"]
+	if line.Rate == nil || *line.Rate != 10 || line.Bytes != 7 {
+		t.Errorf("%+v, %v a second, want 10", line, line.Rate)
+	}
+	if over := h.sizes[len(h.sizes)-1].at.Sub(h.sizes[0].at); over > rateOver+sizeEvery {
+		t.Errorf("sizes of %v are kept", over)
+	}
+}

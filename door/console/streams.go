@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 type categoryInfo struct {
@@ -81,6 +82,13 @@ type streamPage struct {
 	Type                  string
 	Backward              bool
 	MayArchive, MayDelete bool
+	Snapshot              *snapshot // the newest; nil: it was not asked for
+}
+
+// snapshot is a state of a stream that somebody saved.
+type snapshot struct {
+	Version int64
+	record
 }
 
 func (v *visit) stream() error {
@@ -96,6 +104,13 @@ func (v *visit) stream() error {
 	at := path("/v1/categories/%s/streams/%s", p.Category, p.Stream)
 	if err := v.get(at+"/events"+query(args...), &p); err != nil {
 		return err
+	}
+	if q.Has("snapshot") {
+		p.Snapshot = &snapshot{}
+		if err := v.get(at+"/snapshot", p.Snapshot); err != nil {
+			return err
+		}
+		p.Snapshot.shorten()
 	}
 	p.MayArchive, p.MayDelete = v.may(http.MethodPost, at+"/archive"), v.may(http.MethodDelete, at)
 	v.show(http.StatusOK, "stream", "Stream "+p.Stream, p)
@@ -142,14 +157,26 @@ func (v *visit) tagged() error {
 type projectionInfo struct {
 	Name      string
 	Paused    bool
-	Run, Next *struct {
-		Number, Lag int64
-		Version     int64
-		Categories  []string
-		Group       string
-		Behind      int64 `json:"behind_ms"`
+	Run, Next *runInfo
+	May       bool
+}
+
+// runInfo is a run of a projection.
+type runInfo struct {
+	Number, Lag int64
+	Version     int64
+	Categories  []string
+	Group       string
+	Behind      int64    `json:"behind_ms"`
+	Left        *float64 `json:"-"` // seconds until it has handled all; nil: not known
+}
+
+// estimate sets how long a run needs for what is left.
+func (r *runInfo) estimate(left *time.Duration) {
+	if r != nil && left != nil {
+		seconds := left.Seconds()
+		r.Left = &seconds
 	}
-	May bool
 }
 
 func (v *visit) projections() error {
@@ -161,6 +188,7 @@ func (v *visit) projections() error {
 		Projections []projectionInfo
 		More        int
 	}
+	v.c.cfg.History.look(storeLeast)
 	for i, name := range names.Projections {
 		if i == pageEvents {
 			p.More = len(names.Projections) - i
@@ -172,6 +200,8 @@ func (v *visit) projections() error {
 		} else if err != nil {
 			return err
 		}
+		one.Run.estimate(v.c.cfg.History.left(name, "now"))
+		one.Next.estimate(v.c.cfg.History.left(name, "next"))
 		one.May = v.may(http.MethodPost, path("/v1/projections/%s/pause", name))
 		p.Projections = append(p.Projections, one)
 	}

@@ -17,6 +17,9 @@ type topicInfo struct {
 	Config     map[string]string
 	Settings   map[string]string
 	Holds      []held
+
+	Line *topicLine // nil: not known
+	Lag  *float64   // of the group that lags most; nil: no group reads it
 }
 
 // held is what a partition has.
@@ -55,11 +58,21 @@ func (v *visit) topics() error {
 	if err := v.get("/v1/topics", &all); err != nil {
 		return err
 	}
+	lines, lag := v.c.cfg.History.topicLines(), map[string]*float64{}
+	for _, n := range v.c.cfg.History.look(storeLeast).topicLag { // the largest first
+		if lag[n.Name] == nil && v.may("GET", path("/v1/groups/%s", n.State)) {
+			lag[n.Name] = &n.Value
+		}
+	}
 	p := topicsPage{Prefix: v.r.URL.Query().Get("prefix"), MayCreate: v.may(http.MethodPost, "/v1/topics")}
 	for _, t := range all.Topics {
 		switch {
 		case !strings.HasPrefix(t.Name, p.Prefix):
 		case len(p.Topics) < listMost:
+			if line, known := lines[t.Name]; known {
+				t.Line = &line
+			}
+			t.Lag = lag[t.Name]
 			p.Topics = append(p.Topics, t)
 		default:
 			p.More++
@@ -85,6 +98,7 @@ type topicPage struct {
 	topicInfo
 	MayRead, MayWrite, MayChange, MayDelete bool
 	Change                                  *settingsChange
+	Readers                                 []named // groups, in State, and their lag; the largest first
 }
 
 // settingsChange is a change of a topic's settings that is not done yet.
@@ -101,6 +115,7 @@ func (v *visit) topicPage(name string) (*topicPage, error) {
 	at := path("/v1/topics/%s", name)
 	p.MayRead, p.MayWrite = v.may(http.MethodGet, at+"/events"), v.may(http.MethodPost, at+"/events")
 	p.MayChange, p.MayDelete = v.may(http.MethodPatch, at), v.may(http.MethodDelete, at)
+	p.Readers = first(pageEvents, v.c.cfg.History.look(storeLeast).topicLag, func(n named) bool { return n.Name == name && v.may("GET", path("/v1/groups/%s", n.State)) })
 	return &p, nil
 }
 
@@ -224,11 +239,12 @@ const (
 	scanTime   = 2 * time.Second
 )
 
-// messagesPage is a page of one partition's events.
+// messagesPage is a page of one partition's events, or of what a search finds in all partitions.
 type messagesPage struct {
 	Topic                   string
 	Partitions              int64
-	Holds                   held
+	All                     bool
+	Holds                   held // the partition, or the last one that was searched
 	From, Next              int64
 	Key, Header, Text, Time string // what the events must have
 	Filtered                bool
@@ -242,7 +258,9 @@ type messagesPage struct {
 func (p messagesPage) Before() int64 { return max(p.Holds.First, p.From-pageEvents) }
 
 // More reports whether there are events after this page.
-func (p messagesPage) More() bool { return p.Next < p.Holds.End }
+func (p messagesPage) More() bool {
+	return p.Next < p.Holds.End || p.All && p.Holds.Partition < p.Partitions-1
+}
 
 type gap struct{ From, To int64 }
 
@@ -259,6 +277,9 @@ func (v *visit) messages() error {
 	var t topicInfo
 	if err := v.get(path("/v1/topics/%s", name), &t); err != nil {
 		return err
+	}
+	if q.Get("partition") == allPartitions {
+		return v.messagesOfAll(t)
 	}
 	partition, err := strconv.ParseInt(orZero(q.Get("partition")), 10, 64)
 	i := slices.IndexFunc(t.Holds, func(h held) bool { return h.Partition == partition })
@@ -286,16 +307,47 @@ func (v *visit) messages() error {
 		p.From = max(p.Holds.First, p.Holds.End-pageEvents)
 	}
 	p.From = min(max(p.From, p.Holds.First), p.Holds.End)
-	if err := v.scan(&p); err != nil {
+	if err := v.scan(&p, time.Now().Add(scanTime)); err != nil {
 		return err
 	}
 	v.show(http.StatusOK, "messages", "Messages of "+name, p)
 	return nil
 }
 
+// allPartitions stands for the number of a partition.
+const allPartitions = "all"
+
+// messagesOfAll searches one partition after the other, from the partition and the offset on that an
+// earlier page names.
+func (v *visit) messagesOfAll(t topicInfo) (err error) {
+	q := v.r.URL.Query()
+	p := messagesPage{Topic: t.Name, Partitions: t.Partitions, All: true, Filtered: true, Key: q.Get("key"), Header: q.Get("header"), Text: q.Get("text"), MayRead: true}
+	if p.Key == "" && p.Header == "" && p.Text == "" {
+		return &problem{Status: http.StatusBadRequest, Title: "What to search for?", Detail: "All partitions are only searched for a key, a header or a text. To read events, choose a partition."}
+	}
+	at, errIn := strconv.Atoi(orZero(q.Get("in")))
+	from, errFrom := strconv.ParseInt(orZero(q.Get("from")), 10, 64)
+	if errIn != nil || errFrom != nil || at < 0 || at >= len(t.Holds) {
+		return &problem{Status: http.StatusBadRequest, Title: "This is no place in the topic", Detail: "in is a partition, and from an offset."}
+	}
+	for until := time.Now().Add(scanTime); ; at++ {
+		p.Holds = t.Holds[at]
+		p.From = min(max(from, p.Holds.First), p.Holds.End)
+		from = 0
+		if err := v.scan(&p, until); err != nil {
+			return err
+		}
+		if p.Next < p.Holds.End && p.Gap == nil || at == len(t.Holds)-1 {
+			break
+		}
+	}
+	v.show(http.StatusOK, "messages", "Messages of "+t.Name, p)
+	return nil
+}
+
 // scan reads until a page is full, or the bounds of a search are reached.
-func (v *visit) scan(p *messagesPage) error {
-	step, until := pageEvents, time.Now().Add(scanTime)
+func (v *visit) scan(p *messagesPage, until time.Time) error {
+	step := pageEvents
 	if p.Filtered {
 		step = scanStep
 	}

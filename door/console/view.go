@@ -203,6 +203,13 @@ func count(v any) string {
 		n = v
 	case float64:
 		n = int64(v)
+	case *float64:
+		return count(*v)
+	case *int64:
+		if v == nil {
+			return "–"
+		}
+		n = *v
 	case nil: // not known
 		return "–"
 	default:
@@ -233,6 +240,8 @@ func age(ms any) string {
 	switch v := ms.(type) {
 	case int64:
 		d = time.Duration(min(v, int64(1)<<43)) * time.Millisecond
+	case *float64:
+		return age(*v)
 	case float64: // seconds
 		d = time.Duration(min(v, 1e9) * float64(time.Second))
 	}

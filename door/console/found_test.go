@@ -1,0 +1,112 @@
+package console_test
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func wantIn(t *testing.T, p page, texts ...string) {
+	t.Helper()
+	plain := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(p.text, " ")
+	plain = strings.Join(strings.Fields(plain), " ")
+	for _, text := range texts {
+		if !strings.Contains(plain, text) {
+			t.Errorf("the page has no %q: %s", text, plain)
+		}
+	}
+}
+
+// A click on a correlation or causation id leads to all events of the category that have it.
+func TestEventsOfOneProcessAreFoundInAllPartitions(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	for i := range 8 {
+		s.api("POST", fmt.Sprintf("/v1/categories/accounts/streams/other-%d/events", i), `{"events": [{"type": "Seen", "value": {"n": "found-`+fmt.Sprint(i)+`"}, "metadata": {"correlation-id": "c-1"}}]}`)
+	}
+	b := s.browser()
+	link := regexp.MustCompile(`href="([^"]+)">correlation-id: c-1`).FindStringSubmatch(b.get("/console/streams/accounts/acc-1").text)
+	if link == nil {
+		t.Fatal("the id is no link")
+	}
+	found := b.get(strings.ReplaceAll(link[1], "&amp;", "&"))
+	if n := strings.Count(found.text, "<tr id="); n != 9 {
+		t.Errorf("%d events have the id, want 9: %s", n, found.text)
+	}
+	for i := range 8 {
+		wantIn(t, found, fmt.Sprintf("found-%d", i))
+	}
+	if wrong := b.get("/console/topics/accounts/messages?partition=all"); wrong.status != http.StatusBadRequest {
+		t.Errorf("all partitions without a filter: %d", wrong.status)
+	}
+	for _, bad := range []string{"in=9", "in=x", "from=x"} {
+		if wrong := b.get("/console/topics/accounts/messages?partition=all&text=x&" + bad); wrong.status != http.StatusBadRequest {
+			t.Errorf("%s: %d", bad, wrong.status)
+		}
+	}
+}
+
+// A search over several partitions goes on where its page ended.
+func TestASearchInAllPartitionsGoesOn(t *testing.T) {
+	s := serve(t)
+	s.api("POST", "/v1/topics", `{"name": "many", "partitions": 3}`)
+	for p := range 3 {
+		var events []string
+		for i := range 40 {
+			events = append(events, fmt.Sprintf(`{"partition": %d, "value": "needle %d/%d"}`, p, p, i))
+		}
+		s.api("POST", "/v1/topics/many/batch", `{"events": [`+strings.Join(events, ",")+`]}`)
+	}
+	b, at, seen := s.browser(), "/console/topics/many/messages?partition=all&text=needle", map[string]bool{}
+	for pages := 0; at != ""; pages++ {
+		if pages == 5 {
+			t.Fatal("the search has no end")
+		}
+		p := b.get(at)
+		for _, m := range regexp.MustCompile(`<summary>(needle [0-9/]+)</summary>`).FindAllStringSubmatch(p.text, -1) {
+			if seen[m[1]] {
+				t.Errorf("%s is found twice", m[1])
+			}
+			seen[m[1]] = true
+		}
+		next := regexp.MustCompile(`href="(\?partition=all[^"]+)">Search on`).FindStringSubmatch(p.text)
+		if at = ""; next != nil {
+			at = "/console/topics/many/messages" + strings.ReplaceAll(next[1], "&amp;", "&")
+		}
+	}
+	if len(seen) != 120 {
+		t.Errorf("%d events are found, want 120", len(seen))
+	}
+}
+
+func TestAStreamShowsItsNewestSnapshot(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b := s.browser()
+	if p := b.get("/console/streams/accounts/acc-1?snapshot=newest"); p.status != http.StatusNotFound {
+		t.Errorf("there is none yet: %d", p.status)
+	}
+	s.api("PUT", "/v1/categories/accounts/streams/acc-1/snapshot", `{"version": 2, "value": {"balance": 100}}`)
+	wantIn(t, b.get("/console/streams/accounts/acc-1?snapshot=newest"), "Snapshot at version 2", "balance", "Deposited")
+}
+
+func TestTopicsShowWhatTheyHoldAndWhoReadsThem(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	s.api("POST", "/v1/queues/mails/messages?delay_ms=3600000", `later`)
+	s.plot()
+	b := s.browser()
+	var list page
+	for list = b.get("/console/topics"); !strings.Contains(list.text, ">120<") || !strings.Contains(list.text, ">100<"); list = b.get("/console/topics") {
+	}
+	wantIn(t, list, "orders 2 120", "– 100")
+	wantIn(t, b.get("/console/topics/orders"), "Who reads it Group Lag billing 100")
+	wantIn(t, b.get("/console/topics/mails"), "No group has committed an offset in it.")
+	wantIn(t, b.get("/console/queues/mails"), "1 delayed")
+	_, secret := s.key("read")
+	o := s.browser()
+	o.login(secret)
+	wantIn(t, o.get("/console/topics"), "orders 2 120")
+}
