@@ -51,9 +51,13 @@ func FindShardMark(ctx context.Context, store Store) (KeyValue, error) {
 	return shard, err
 }
 
+// marksMost bounds how many keys about the store as a whole are read: there are three under
+// EpochKey, and later versions may have more.
+const marksMost = 16
+
 // findMarks reads ClosedKey and ShardKey, and checks NeedsKey, in one call.
 func findMarks(ctx context.Context, store Store) (closed, shard KeyValue, err error) {
-	kvs, err := store.List(ctx, EpochKey+"/", "", 3)
+	kvs, err := store.List(ctx, EpochKey+"/", "", marksMost)
 	for _, kv := range kvs {
 		switch kv.Key {
 		case ClosedKey:

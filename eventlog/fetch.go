@@ -79,6 +79,7 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 				return emptySlices(before), nil
 			}
 			if enough || err != nil || !waits || counted {
+				l.observeDelivery(a)
 				return l.observe(a), err
 			}
 			w.Claim.Shrink(a.claimed)
@@ -191,6 +192,17 @@ func (l *Log) observe(a answer) []Slice {
 		}
 	}
 	return a.slices
+}
+
+// observeDelivery reports how old the newest records are for which a reader has waited.
+func (l *Log) observeDelivery(a answer) {
+	for _, slice := range a.slices {
+		if n := len(slice.Batches); n > 0 {
+			if h, err := batch.Parse(slice.Batches[n-1].Bytes); err == nil && h.MaxTimestamp != batch.NoTimestamp {
+				l.cfg.Observer.Delivered(max(0, time.Since(time.UnixMilli(h.MaxTimestamp))))
+			}
+		}
+	}
 }
 
 // gather reads what is there now and claims memory for it. enough: the answer has MinBytes or its

@@ -359,7 +359,7 @@ func (l *Log) movedToNow(ctx context.Context) ([]Bounds, Mark, error) {
 	g.asking = nil
 	if err == nil {
 		g.between = g.between || mark.Incarnation != g.named
-		g.named = mark.Incarnation
+		g.named, g.refused = mark.Incarnation, nil
 	}
 	return bounds, mark, l.failed("moved", err)
 }
@@ -527,7 +527,7 @@ func (l *Log) enterUnseen(ctx context.Context, before *incarnation, bounds, star
 // a shard that was opened by itself, it returns an error that says so.
 func (l *Log) incarnationKey(ctx context.Context) (KeyValue, error) {
 	found := KeyValue{Key: EpochKey}
-	kvs, err := l.store.List(ctx, EpochKey, "", 4) // ClosedKey, NeedsKey and ShardKey are the next in order
+	kvs, err := l.store.List(ctx, EpochKey, "", marksMost) // ClosedKey, NeedsKey and ShardKey are the next in order
 	for _, kv := range kvs {
 		switch kv.Key {
 		case EpochKey:

@@ -65,6 +65,7 @@ func (a *attempts) since(n int) []int64 {
 func (*attempts) Fetched(int, bool)         {}
 func (*attempts) StoreFailed(string, error) {}
 func (*attempts) Retried()                  {}
+func (*attempts) Delivered(time.Duration)   {}
 
 // publish begins to publish a record of so many bytes.
 func (l *lingerer) publish(p eventlog.Partition, bytes int) {

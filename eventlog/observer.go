@@ -9,6 +9,10 @@ type Observer interface {
 	Flushed(Flush)
 	// Fetched is called for every partition of an answer that has records.
 	Fetched(bytes int, fromTail bool)
+	// Delivered is called for every partition of an answer that has records, if the reader waited
+	// for it. age is how old the newest of them is, by its timestamp and the process's clock; a
+	// timestamp in the future counts as now.
+	Delivered(age time.Duration)
 	// StoreFailed is called when a Store method returned err, or a damaged batch. op is the method
 	// in lower case; for Changes it is "moved".
 	StoreFailed(op string, err error)
@@ -30,5 +34,6 @@ type nobody struct{}
 
 func (nobody) Flushed(Flush)             {}
 func (nobody) Fetched(int, bool)         {}
+func (nobody) Delivered(time.Duration)   {}
 func (nobody) StoreFailed(string, error) {}
 func (nobody) Retried()                  {}

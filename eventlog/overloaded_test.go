@@ -52,6 +52,7 @@ func (*failures) Flushed(eventlog.Flush)      {}
 func (*failures) Fetched(int, bool)           {}
 func (f *failures) StoreFailed(string, error) { f.n.Add(1) }
 func (*failures) Retried()                    {}
+func (*failures) Delivered(time.Duration)     {}
 
 // Whose time ends while the store answers others hears that, and not that the store cannot be
 // reached; the store did not fail.

@@ -231,20 +231,25 @@ func plus(sum, from, to broker.Counters) broker.Counters {
 	sum.Records += max(0, to.Records-from.Records)
 	sum.Bytes += max(0, to.Bytes-from.Bytes)
 	sum.Fetched += max(0, to.Fetched-from.Fetched)
-	flushes := make(map[float64]float64)
-	for _, b := range sum.Flushes {
-		flushes[b.UpTo] = b.Count
+	sum.Flushes = plusBuckets(sum.Flushes, from.Flushes, to.Flushes)
+	sum.Deliveries = plusBuckets(sum.Deliveries, from.Deliveries, to.Deliveries)
+	return sum
+}
+
+func plusBuckets(sum, from, to []broker.Bucket) (all []broker.Bucket) {
+	counts := make(map[float64]float64)
+	for _, b := range sum {
+		counts[b.UpTo] = b.Count
 	}
-	if len(from.Flushes) == len(to.Flushes) {
-		for i, b := range to.Flushes {
-			flushes[b.UpTo] += max(0, b.Count-from.Flushes[i].Count)
+	if len(from) == len(to) {
+		for i, b := range to {
+			counts[b.UpTo] += max(0, b.Count-from[i].Count)
 		}
 	}
-	sum.Flushes = nil
-	for _, upTo := range slices.Sorted(maps.Keys(flushes)) {
-		sum.Flushes = append(sum.Flushes, broker.Bucket{UpTo: upTo, Count: flushes[upTo]})
+	for _, upTo := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, broker.Bucket{UpTo: upTo, Count: counts[upTo]})
 	}
-	return sum
+	return all
 }
 
 // countersOf reads the counters of this process.
@@ -265,14 +270,21 @@ func countersOf(process prometheus.Gatherer) (c broker.Counters, err error) {
 		case "weir_fetched_bytes_total":
 			c.Fetched = total(f, "", "")
 		case "weir_flush_seconds":
-			for _, m := range f.GetMetric() {
-				for _, b := range m.GetHistogram().GetBucket() {
-					c.Flushes = append(c.Flushes, broker.Bucket{UpTo: b.GetUpperBound(), Count: float64(b.GetCumulativeCount())})
-				}
-			}
+			c.Flushes = bucketsOf(f)
+		case "weir_delivery_seconds":
+			c.Deliveries = bucketsOf(f)
 		}
 	}
 	return c, nil
+}
+
+func bucketsOf(f *dto.MetricFamily) (all []broker.Bucket) {
+	for _, m := range f.GetMetric() {
+		for _, b := range m.GetHistogram().GetBucket() {
+			all = append(all, broker.Bucket{UpTo: b.GetUpperBound(), Count: float64(b.GetCumulativeCount())})
+		}
+	}
+	return all
 }
 
 // look returns what was read from the store, not longer ago than age if the store answers. While
@@ -353,7 +365,8 @@ type series struct {
 	Records []*float64 `json:"records"` // appended a second
 	Bytes   []*float64 `json:"bytes"`
 	Fetched []*float64 `json:"fetched"`
-	Flush   []*float64 `json:"flush"` // 99th percentile of a flush, in ms
+	Flush   []*float64 `json:"flush"`   // 99th percentile of a flush, in ms
+	Deliver []*float64 `json:"deliver"` // 99th percentile of weir_delivery_seconds, in ms
 }
 
 // series returns the last hour as rates.
@@ -368,6 +381,7 @@ func (h *History) series() series {
 			s.Bytes = append(s.Bytes, &d.Bytes)
 			s.Fetched = append(s.Fetched, &d.Fetched)
 			s.Flush = append(s.Flush, d.Flush)
+			s.Deliver = append(s.Deliver, d.Deliver)
 		}
 	}
 	return s
@@ -376,23 +390,28 @@ func (h *History) series() series {
 // rates are what was done in a second.
 type rates struct {
 	Records, Bytes, Fetched float64
-	Flush                   *float64 // 99th percentile of a flush, in ms; nil: there was none, or it is above all buckets
+	// Flush and Deliver are the 99th percentile of a flush, and of the time from a record's timestamp
+	// to a reader that waited, in ms; nil: there was none, or it is above all buckets.
+	Flush, Deliver *float64
 }
 
 // Line shows the rates in words.
 func (r *rates) Line() rateLine {
 	if r == nil {
-		return rateLine{"–", "–", "–", "–"}
+		return rateLine{"–", "–", "–", "–", "–"}
 	}
-	line := rateLine{count(r.Records), byteCount(int64(r.Bytes)), byteCount(int64(r.Fetched)), "–"}
-	if r.Flush != nil {
-		line.Flush = strconv.FormatFloat(*r.Flush, 'f', -1, 64) + " ms"
+	return rateLine{count(r.Records), byteCount(int64(r.Bytes)), byteCount(int64(r.Fetched)), inMS(r.Flush), inMS(r.Deliver)}
+}
+
+func inMS(v *float64) string {
+	if v == nil {
+		return "–"
 	}
-	return line
+	return strconv.FormatFloat(*v, 'f', -1, 64) + " ms"
 }
 
 // rateLine is rates as a table shows them.
-type rateLine struct{ Records, Bytes, Fetched, Flush string }
+type rateLine struct{ Records, Bytes, Fetched, Flush, Deliver string }
 
 // between returns the rates between two points; false if there is no time between them.
 func between(a, b point) (rates, bool) {
@@ -401,7 +420,7 @@ func between(a, b point) (rates, bool) {
 		return rates{}, false
 	}
 	rate := func(from, to float64) float64 { return max(0, to-from) / seconds }
-	return rates{rate(a.Records, b.Records), rate(a.Bytes, b.Bytes), rate(a.Fetched, b.Fetched), slowest(a.Flushes, b.Flushes)}, true
+	return rates{rate(a.Records, b.Records), rate(a.Bytes, b.Bytes), rate(a.Fetched, b.Fetched), slowest(a.Flushes, b.Flushes), slowest(a.Deliveries, b.Deliveries)}, true
 }
 
 // process is one process on the overview.

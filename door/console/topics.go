@@ -317,8 +317,8 @@ func (v *visit) messages() error {
 // allPartitions stands for the number of a partition.
 const allPartitions = "all"
 
-// messagesOfAll searches one partition after the other, from the partition and the offset on that an
-// earlier page names.
+// messagesOfAll searches one partition after the other, from the partition and the offset on that
+// an earlier page names.
 func (v *visit) messagesOfAll(t topicInfo) (err error) {
 	q := v.r.URL.Query()
 	p := messagesPage{Topic: t.Name, Partitions: t.Partitions, All: true, Filtered: true, Key: q.Get("key"), Header: q.Get("header"), Text: q.Get("text"), MayRead: true}

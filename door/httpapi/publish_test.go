@@ -294,6 +294,7 @@ func (f *flushes) Flushed(one eventlog.Flush) {
 func (*flushes) Fetched(int, bool)         {}
 func (*flushes) StoreFailed(string, error) {}
 func (*flushes) Retried()                  {}
+func (*flushes) Delivered(time.Duration)   {}
 
 // Single events of many clients share flushes: what comes while one travels goes with the next.
 func TestSingleEventsOfManyClientsShareFlushes(t *testing.T) {

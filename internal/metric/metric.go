@@ -19,13 +19,14 @@ type Set struct {
 	refused     counters
 	throttled   counters
 
-	flushSeconds  prometheus.Histogram
-	flushBytes    prometheus.Histogram
-	flushFailures prometheus.Counter
-	entries       prometheus.Counter
-	records       prometheus.Counter
-	appended      prometheus.Counter
-	retries       prometheus.Counter
+	deliverySeconds prometheus.Histogram
+	flushSeconds    prometheus.Histogram
+	flushBytes      prometheus.Histogram
+	flushFailures   prometheus.Counter
+	entries         prometheus.Counter
+	records         prometheus.Counter
+	appended        prometheus.Counter
+	retries         prometheus.Counter
 
 	fetches     counters
 	fetched     counters
@@ -76,6 +77,8 @@ func New(registry prometheus.Registerer, version string) *Set {
 			"Reads of a partition that returned records, from the tail in memory or from the store. If the share of the store grows, consumers read records that are older than the tail.", "source", "tail", "store"),
 		fetched: t.counters("weir_fetched_bytes_total",
 			"Bytes of records returned to readers, from the tail in memory or from the store. If the share of the store grows, consumers read records that are older than the tail.", "source", "tail", "store"),
+		deliverySeconds: t.histogram("weir_delivery_seconds",
+			"Age of the newest record of a partition when a reader that waited for it gets it, by the record's timestamp, which a producer's clock has set. If it grows and weir_flush_seconds does not, producers wait before they send, or the processor is busy.", latencies),
 		storeErrors: t.counters("weir_store_errors_total",
 			"Errors of the store, by operation. If it grows, see weir's log for the error, and examine the store with `weir doctor`.", "op", storeOps...),
 
@@ -127,6 +130,9 @@ func (s *Set) Fetched(bytes int, fromTail bool) {
 	s.fetches.of(source).Inc()
 	s.fetched.of(source).Add(float64(bytes))
 }
+
+// Delivered is called for every partition for whose records a reader has waited.
+func (s *Set) Delivered(age time.Duration) { s.deliverySeconds.Observe(age.Seconds()) }
 
 // StoreFailed is called for every error of the store.
 func (s *Set) StoreFailed(op string, _ error) { s.storeErrors.of(op).Inc() }

@@ -83,7 +83,7 @@ func (s *Set) Changes(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 			return nil, since, fmt.Errorf("%v: moved: %w", m, f.err)
 		}
 		answers++
-		m.pass()
+		m.pass(true)
 		m.learn(f.moved...)
 		switch {
 		case behind:
@@ -216,7 +216,7 @@ func (s *Set) enter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, erro
 	}
 	for _, m := range s.members {
 		if err == nil {
-			m.pass()
+			m.pass(m.heard.Load())
 		} else {
 			m.keep(err)
 		}
@@ -242,8 +242,10 @@ func (s *Set) tryEnter(ctx context.Context) ([]eventlog.Bounds, eventlog.Mark, e
 	var all []eventlog.Bounds
 	var placed *table
 	for i, m := range s.members {
-		err := m.out()
-		if f := flights[i]; f != nil {
+		var err error
+		if f := flights[i]; f == nil {
+			err = fmt.Errorf("%w: %v is not asked, because it was slow to fail", eventlog.ErrUnavailable, m)
+		} else {
 			select {
 			case <-f.done:
 				err = f.err

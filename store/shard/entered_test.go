@@ -140,3 +140,29 @@ func TestAReadWaitsWhileAShardIsAskedWhatItHolds(t *testing.T) {
 		})
 	}
 }
+
+// An epoch begins. A shard has told it already while shard 0 is still asked: who reads waits, and
+// is not refused.
+func TestAReadWaitsWhileTheSetEntersAnEpoch(t *testing.T) {
+	for _, name := range []string{"read", "seek", "get", "list"} {
+		synctest.Test(t, func(t *testing.T) {
+			b := openBacked(t)
+			b.restore(1)
+			goOn := make(chan struct{})
+			b.stores[0].after = func(err error) error { <-goOn; return err }
+			entered := make(chan error, 1)
+			go func() { _, _, err := b.Changes(t.Context(), eventlog.Mark{}); entered <- err }()
+			synctest.Wait() // shard 1 has answered
+			answered := make(chan error, 1)
+			go func() { answered <- b.reads(t.Context(), 1)[name]() }()
+			synctest.Wait()
+			close(goOn)
+			if err := <-entered; err != nil {
+				t.Fatal(err)
+			}
+			if err := <-answered; err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}

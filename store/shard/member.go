@@ -49,8 +49,9 @@ type member struct {
 	unentered bool
 	why       error // why the set could not be entered when it was tried last; nil: it was
 	// asked is not nil while the shard is asked which incarnation it is in, whatever it was in
-	// before; it is closed when the answer is noted.
-	asked chan struct{}
+	// before; it is closed when all answers are noted.
+	asked  chan struct{}
+	asking int // how often it is asked at the moment
 
 	heard atomic.Bool // it answered when the log entered the incarnation
 
@@ -90,20 +91,22 @@ func (m *member) call(ctx context.Context, patience time.Duration, ask func(cont
 	return fmt.Errorf("%v: %w", m, err)
 }
 
-// isKnown waits, at most until ctx ends, while the shard is asked which incarnation it is in, and
-// returns an error if that is not the one that the log knows.
-func (m *member) isKnown(ctx context.Context) error {
+// told waits, at most for readPatience, while the shard is asked which incarnation it is in.
+func (m *member) told(ctx context.Context) error {
 	m.mu.Lock()
 	asked := m.asked
 	m.mu.Unlock()
-	if asked != nil {
-		select {
-		case <-asked:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %v is asked what it holds: %w", eventlog.ErrUnavailable, m, context.Cause(ctx))
-		}
+	if asked == nil {
+		return nil
 	}
-	return m.out()
+	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	defer cancel()
+	select {
+	case <-asked:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %v is asked what it holds: %w", eventlog.ErrUnavailable, m, context.Cause(ctx))
+	}
 }
 
 // write is call for what the shard commits, for at most commitPatience from when the shard lets a
@@ -118,6 +121,9 @@ func (m *member) write(ctx context.Context, ask func(context.Context) error) err
 	return m.call(ctx, patience, ask)
 }
 
+// errUnentered: what a shard holds is not known to the log yet.
+var errUnentered = errors.New("the shard is not entered")
+
 // out returns why calls do not try the shard; nil: they do.
 func (m *member) out() error {
 	m.mu.Lock()
@@ -125,10 +131,10 @@ func (m *member) out() error {
 	switch {
 	case m.unentered && errors.Is(m.why, eventlog.ErrUpgraded):
 		return m.why
-	case m.unentered && m.why != nil:
-		return fmt.Errorf("%w: %v has something else than before, and the set cannot be entered: %w", eventlog.ErrUnavailable, m, plain(m.why))
+	case m.unentered && m.why != nil && m.lost == nil && m.entered != eventlog.Mark{}:
+		return fmt.Errorf("%w: %w: %v has something else than before, and the set cannot be entered: %w", eventlog.ErrUnavailable, errUnentered, m, plain(m.why))
 	case m.unentered && m.lost == nil:
-		return fmt.Errorf("%w: %v answers again, and what it holds is being read", eventlog.ErrUnavailable, m)
+		return fmt.Errorf("%w: %w: %v answers again, and what it holds is being read", eventlog.ErrUnavailable, errUnentered, m)
 	case m.unentered, m.skip:
 		return fmt.Errorf("%w: %v does not answer, and is not asked until it does: %w", eventlog.ErrUnavailable, m, plain(m.lost))
 	}
@@ -213,26 +219,30 @@ func (m *member) enter(all []eventlog.Bounds, mark eventlog.Mark) {
 // asks notes that the shard is being asked which incarnation it is in. From then on its store
 // answers from that one. told notes the answer.
 func (m *member) asks() (told func(eventlog.Mark, error)) {
-	asked := make(chan struct{})
 	m.mu.Lock()
-	m.asked = asked
-	m.mu.Unlock()
+	defer m.mu.Unlock()
+	if m.asking++; m.asking == 1 {
+		m.asked = make(chan struct{})
+	}
 	return func(mark eventlog.Mark, err error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.unentered = m.unentered || err == nil && mark.Incarnation != m.passed
-		close(asked)
-		if m.asked == asked {
+		m.unentered = m.unentered || err == nil && mark.Incarnation != m.entered.Incarnation
+		if m.asking--; m.asking == 0 {
+			close(m.asked)
 			m.asked = nil
 		}
 	}
 }
 
-// pass notes that the log is told the incarnation that the shard is in.
-func (m *member) pass() {
+// pass notes that the log is told the incarnation that the shard is in, unless the shard was not
+// heard and the log is told what it takes the shard to be in.
+func (m *member) pass(heard bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.why, m.passed = nil, m.entered.Incarnation
+	if m.why = nil; heard {
+		m.passed = m.entered.Incarnation
+	}
 }
 
 // keep notes why the log is not told: what the shard holds now is not what the log knows.

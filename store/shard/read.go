@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -88,22 +89,53 @@ func (s *Set) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]
 }
 
 // reads asks a shard for something, for at most readPatience. What it answers from another
-// incarnation than the one that the log knows is not passed on: while one is entered, the answer
-// waits for the end of that.
+// incarnation than the one that the log knows is not passed on. While one is entered, the question
+// and the answer wait for the end of that, each for at most readPatience.
 func (s *Set) reads(ctx context.Context, m *member, ask func(context.Context) error) error {
-	if err := m.call(ctx, readPatience, ask); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, readPatience)
-	defer cancel()
-	if over := s.enters.Load(); over != nil {
-		select {
-		case <-*over:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: an incarnation is entered: %w", eventlog.ErrUnavailable, context.Cause(ctx))
+	for again := true; ; again = false {
+		if err := s.settled(ctx); err != nil {
+			return err
+		}
+		err := m.call(ctx, readPatience, ask)
+		switch {
+		case err == nil:
+			return s.known(ctx, m)
+		case !again || !errors.Is(err, errUnentered): // an enter that began meanwhile may have ended well
+			return err
 		}
 	}
-	return m.isKnown(ctx)
+}
+
+// settled waits until no incarnation is being entered.
+func (s *Set) settled(ctx context.Context) error {
+	patience := time.NewTimer(readPatience)
+	defer patience.Stop()
+	for over := s.enters.Load(); over != nil; over = s.enters.Load() {
+		select {
+		case <-*over:
+		case <-patience.C:
+			return fmt.Errorf("%w: an incarnation of the store is being entered for longer than %v", eventlog.ErrUnavailable, readPatience)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: an incarnation of the store is being entered: %w", eventlog.ErrUnavailable, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// known returns nil if what a shard has just answered is of the incarnation that the log knows, or
+// of one that the log enters now.
+func (s *Set) known(ctx context.Context, m *member) error {
+	for {
+		if err := s.settled(ctx); err != nil {
+			return err
+		}
+		if err := m.told(ctx); err != nil {
+			return err
+		}
+		if s.enters.Load() == nil {
+			return m.out()
+		}
+	}
 }
 
 // readFrom reads the spans with these indexes from a shard.

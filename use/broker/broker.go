@@ -80,6 +80,8 @@ type Counters struct {
 	Bytes   float64  `json:"bytes"`   // appended
 	Fetched float64  `json:"fetched"` // bytes read
 	Flushes []Bucket `json:"flushes,omitempty"`
+
+	Deliveries []Bucket `json:"deliveries,omitempty"` // how old records were when readers that waited got them
 }
 
 // Bucket counts what took at most UpTo seconds.

@@ -113,3 +113,4 @@ func (c *flushCounter) Flushed(eventlog.Flush)  { c.n.Add(1) }
 func (*flushCounter) Fetched(int, bool)         {}
 func (*flushCounter) StoreFailed(string, error) {}
 func (*flushCounter) Retried()                  {}
+func (*flushCounter) Delivered(time.Duration)   {}
