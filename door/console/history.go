@@ -390,8 +390,8 @@ func (h *History) series() series {
 // rates are what was done in a second.
 type rates struct {
 	Records, Bytes, Fetched float64
-	// Flush and Deliver are the 99th percentile of a flush, and of the time from a record's timestamp
-	// to a reader that waited, in ms; nil: there was none, or it is above all buckets.
+	// Flush and Deliver are the 99th percentile of a flush, and of the time from a record's
+	// timestamp to a reader that waited, in ms; nil: there was none, or it is above all buckets.
 	Flush, Deliver *float64
 }
 
