@@ -79,7 +79,7 @@ func TestChromiumDrawsThePlots(t *testing.T) {
 	s.fill()
 	s.plot()
 	tab := browsertest.Chromium(t)
-	tab.Do(t, chromedp.Navigate(s.at), chromedp.WaitVisible(`[data-series="records"] canvas`), chromedp.WaitVisible(`[data-series="flush"] canvas`))
+	tab.Do(t, chromedp.Navigate(s.at), chromedp.WaitVisible(`[data-series="records"] canvas`), chromedp.WaitVisible(`[data-series="flush,deliver"] canvas`))
 	for _, c := range tab.Complaints() {
 		t.Error(c)
 	}

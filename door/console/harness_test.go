@@ -65,12 +65,6 @@ func serveOn(t testing.TB, store eventlog.Store) *server {
 		}
 		return all, delayed, err
 	})
-	metric.WatchGroups(stored, func(ctx context.Context) ([]metric.Group, error) {
-		if _, err := n.Log.Topic(ctx, "orders"); err != nil {
-			return nil, nil
-		}
-		return []metric.Group{{Name: "billing", Lag: map[string]int64{"orders": 100}}}, nil
-	})
 	history := console.NewHistory(registry, stored)
 	history.Watch(n.Log)
 	api := httpapi.New(httpapi.Config{
@@ -101,6 +95,12 @@ func serveOn(t testing.TB, store eventlog.Store) *server {
 	t.Cleanup(func() { stop(); doors.Wait(); stopLog(); below.Wait() })
 	return &server{t: t, at: "http://" + listener.Addr().String(), keys: keys, store: store, logger: logger, groups: n.Groups, plot: func() {
 		history.Beside(twoBrokers(t, n.Log, history))
+		metric.WatchGroups(stored, func(ctx context.Context) ([]metric.Group, error) {
+			if _, err := n.Log.Topic(ctx, "orders"); err != nil {
+				return nil, nil
+			}
+			return []metric.Group{{Name: "billing", Lag: map[string]int64{"orders": 100}}}, nil
+		})
 		doors.Go(func() { _ = history.Run(ctx) })
 	}}
 }
