@@ -337,7 +337,8 @@ func (v *visit) messagesOfAll(t topicInfo) (err error) {
 		if err := v.scan(&p, until); err != nil {
 			return err
 		}
-		if p.Next < p.Holds.End && p.Gap == nil || at == len(t.Holds)-1 {
+		full := len(p.Events) == pageEvents || p.Scanned >= scanMost || time.Now().After(until)
+		if full || p.Next < p.Holds.End && p.Gap == nil || at == len(t.Holds)-1 {
 			break
 		}
 	}
