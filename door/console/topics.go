@@ -338,7 +338,7 @@ func (v *visit) messagesOfAll(t topicInfo) (err error) {
 			return err
 		}
 		full := len(p.Events) == pageEvents || p.Scanned >= scanMost || time.Now().After(until)
-		if full || p.Next < p.Holds.End && p.Gap == nil || at == len(t.Holds)-1 {
+		if full || p.Gap != nil || p.Next < p.Holds.End || at == len(t.Holds)-1 {
 			break
 		}
 	}
