@@ -26,6 +26,7 @@ func TestEventsOfOneProcessAreFoundInAllPartitions(t *testing.T) {
 	for i := range 8 {
 		s.api("POST", fmt.Sprintf("/v1/categories/accounts/streams/other-%d/events", i), `{"events": [{"type": "Seen", "value": {"n": "found-`+fmt.Sprint(i)+`"}, "metadata": {"correlation-id": "c-1"}}]}`)
 	}
+	s.api("POST", "/v1/categories/accounts/streams/foreign/events", `{"events": [{"type": "Seen", "value": "not this one", "metadata": {"correlation-id": "c-10"}}]}`)
 	b := s.browser()
 	link := regexp.MustCompile(`href="([^"]+)">correlation-id: c-1`).FindStringSubmatch(b.get("/console/streams/accounts/acc-1").text)
 	if link == nil {
@@ -38,10 +39,19 @@ func TestEventsOfOneProcessAreFoundInAllPartitions(t *testing.T) {
 	for i := range 8 {
 		wantIn(t, found, fmt.Sprintf("found-%d", i))
 	}
+	opened := regexp.MustCompile(`id ([A-Z0-9]{26})`).FindAllStringSubmatch(b.get("/console/streams/accounts/acc-1").text, -1)[1][1]
+	s.api("POST", "/v1/categories/accounts/streams/caused/events", `{"events": [{"type": "Seen", "value": "x", "metadata": {"causation-id": "`+opened+`"}}]}`)
+	cause := regexp.MustCompile(`href="([^"]+)">its cause`).FindStringSubmatch(b.get("/console/streams/accounts/caused").text)
+	if cause == nil {
+		t.Fatal("no link leads to the cause")
+	}
+	if found := b.get(strings.ReplaceAll(cause[1], "&amp;", "&")); strings.Count(found.text, "<tr id=") != 1 || !strings.Contains(found.text, "Ada") {
+		t.Errorf("the cause is %s", found.text)
+	}
 	if wrong := b.get("/console/topics/accounts/messages?partition=all"); wrong.status != http.StatusBadRequest {
 		t.Errorf("all partitions without a filter: %d", wrong.status)
 	}
-	for _, bad := range []string{"in=9", "in=x", "from=x"} {
+	for _, bad := range []string{"in=9", "in=x", "in=0&from=x", "from=5", "time=2026-01-01"} {
 		if wrong := b.get("/console/topics/accounts/messages?partition=all&text=x&" + bad); wrong.status != http.StatusBadRequest {
 			t.Errorf("%s: %d", bad, wrong.status)
 		}
@@ -81,6 +91,20 @@ func TestASearchInAllPartitionsGoesOn(t *testing.T) {
 	}
 }
 
+func TestASweepThatTookTimeGoesOn(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b := s.browser()
+	letters := s.letters()
+	p := b.get("/console/queues/mails/dead?doing=redrive&until=" + letters[0])
+	if !strings.Contains(p.text, `name="until" value="`+letters[0]+`"`) || strings.Contains(b.get("/console/queues/mails/dead?doing=purge&until=1-1").text, `name="until"`) {
+		t.Errorf("the form does not go on: %s", p.text)
+	}
+	if p := b.post("/console/queues/mails/redrive", "all", "1", "until", letters[0]); p.status != http.StatusSeeOther || len(s.letters()) != 1 {
+		t.Errorf("%d, and %d letters are left, want the one after those of the sweep", p.status, len(s.letters()))
+	}
+}
+
 func TestAStreamShowsItsNewestSnapshot(t *testing.T) {
 	s := serve(t)
 	s.fill()
@@ -103,7 +127,7 @@ func TestTopicsShowWhatTheyHoldAndWhoReadsThem(t *testing.T) {
 	}
 	wantIn(t, list, "orders 2 120", "– 100")
 	wantIn(t, b.get("/console/topics/orders"), "Who reads it Group Lag billing 100")
-	wantIn(t, b.get("/console/topics/mails"), "No group has committed an offset in it.")
+	wantIn(t, b.get("/console/topics/mails"), "None is known")
 	wantIn(t, b.get("/console/queues/mails"), "1 delayed")
 	_, secret := s.key("read")
 	o := s.browser()

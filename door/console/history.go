@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -65,7 +66,7 @@ type History struct {
 	lives  map[string][]point // what each process that lives has told, by its life, in the last rateOver
 	last   seen
 	sizes  []sized // what topics held, in the last rateOver, each sizeEvery
-	lags   []seen  // what was read from the store in the last rateOver
+	lags   []seen  // the lags of projections, as they were read in the last 2*rateOver
 }
 
 // topicSize is what a topic holds, all partitions together.
@@ -283,6 +284,7 @@ func bucketsOf(f *dto.MetricFamily) (all []broker.Bucket) {
 		for _, b := range m.GetHistogram().GetBucket() {
 			all = append(all, broker.Bucket{UpTo: b.GetUpperBound(), Count: float64(b.GetCumulativeCount())})
 		}
+		all = append(all, broker.Bucket{UpTo: math.MaxFloat64, Count: float64(m.GetHistogram().GetSampleCount())})
 	}
 	return all
 }
@@ -327,8 +329,13 @@ func (h *History) look(age time.Duration) seen {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = next
-	h.lags = append(slices.DeleteFunc(h.lags, func(s seen) bool { return next.at.Sub(s.at) > 2*rateOver }), next)
+	h.lags = append(slices.DeleteFunc(h.lags, func(s seen) bool { return next.at.Sub(s.at) > 2*rateOver }), seen{at: next.at, projectionLag: next.projectionLag})
 	return next
+}
+
+// hasRun reports whether a projection had a run of this kind.
+func hasRun(s seen, projection, run string) bool {
+	return slices.ContainsFunc(s.projectionLag, func(n named) bool { return n.Name == projection && n.State == run })
 }
 
 // left returns how long a run of a projection, now or next, needs for what it has not handled yet,
@@ -338,6 +345,9 @@ func (h *History) left(projection, run string) *time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	lag := func(s seen) float64 {
+		if run == "now" && hasRun(s, projection, "next") != hasRun(h.last, projection, "next") {
+			return -1 // a run has begun, or taken over: now may be another one since
+		}
 		i := slices.IndexFunc(s.projectionLag, func(n named) bool { return n.Name == projection && n.State == run })
 		if i < 0 {
 			return -1
@@ -391,7 +401,7 @@ func (h *History) series() series {
 type rates struct {
 	Records, Bytes, Fetched float64
 	// Flush and Deliver are the 99th percentile of a flush, and of the time from a record's
-	// timestamp to a reader that waited, in ms; nil: there was none, or it is above all buckets.
+	// timestamp to a reader that waited, in ms; nil: there was none.
 	Flush, Deliver *float64
 }
 
@@ -400,7 +410,7 @@ func (r *rates) Line() rateLine {
 	if r == nil {
 		return rateLine{"–", "–", "–", "–", "–"}
 	}
-	return rateLine{count(r.Records), byteCount(int64(r.Bytes)), byteCount(int64(r.Fetched)), inMS(r.Flush), inMS(r.Deliver)}
+	return rateLine{perSecond(r.Records), byteCount(int64(r.Bytes)), byteCount(int64(r.Fetched)), inMS(r.Flush), inMS(r.Deliver)}
 }
 
 func inMS(v *float64) string {
@@ -457,8 +467,8 @@ func (h *History) processes() (all []process) {
 }
 
 // slowest returns the 99th percentile in milliseconds of what came between two points: the upper
-// bound of the bucket that has the percentile. nil: nothing came, or it is above all buckets. A
-// bucket that is new at the second point had nothing in it before.
+// bound of the bucket that has the percentile; if it is above all of them, the highest bound. nil:
+// nothing came. A bucket that is new at the second point had nothing in it before.
 func slowest(before, after []broker.Bucket) *float64 {
 	count := func(i int) float64 {
 		for _, b := range before {
@@ -473,6 +483,9 @@ func slowest(before, after []broker.Bucket) *float64 {
 	}
 	for i := range after {
 		if count(i) >= 0.99*count(len(after)-1) {
+			if after[i].UpTo == math.MaxFloat64 && i > 0 {
+				i-- // it is longer than that, which no bucket says
+			}
 			ms := 1000 * after[i].UpTo
 			return &ms
 		}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -102,5 +103,13 @@ func TestTopicsHaveARate(t *testing.T) {
 	}
 	if over := h.sizes[len(h.sizes)-1].at.Sub(h.sizes[0].at); over > rateOver+sizeEvery {
 		t.Errorf("sizes of %v are kept", over)
+	}
+}
+
+func TestWhatIsLongerThanAllBucketsCounts(t *testing.T) {
+	before := []broker.Bucket{{UpTo: 1, Count: 0}, {UpTo: 16, Count: 0}, {UpTo: math.MaxFloat64, Count: 0}}
+	after := []broker.Bucket{{UpTo: 1, Count: 50}, {UpTo: 16, Count: 50}, {UpTo: math.MaxFloat64, Count: 100}}
+	if got := slowest(before, after); got == nil || *got != 16000 {
+		t.Errorf("%v, want the highest bound, 16000 ms", got)
 	}
 }

@@ -262,12 +262,18 @@ type deadPage struct {
 	Looked  int
 	Redrive bool
 	Discard bool
+	// Doing is redrive or discard if all are being taken and there are more, up to the letter
+	// Until.
+	Doing, Until string
 }
 
 func (v *visit) dead() error {
 	name, q := v.named("queue"), v.r.URL.Query()
 	rights := v.queueRights(name)
 	p := deadPage{Queue: name, Search: q.Get("search"), Redrive: rights.Redrive, Discard: rights.Delete}
+	if doing := q.Get("doing"); doing == "redrive" || doing == "discard" {
+		p.Doing, p.Until = doing, q.Get("until")
+	}
 	after, until := q.Get("after"), time.Now().Add(scanTime)
 	for len(p.Letters) < pageEvents && p.Looked < scanMost {
 		var page struct{ Letters []letter }
@@ -420,10 +426,12 @@ func (v *visit) sweep(action, did string) error {
 	if swept.Problem != nil {
 		said += " What happened to the others: " + swept.Problem.Error() + "."
 	}
+	back := pagePath("/console/queues/%s/dead", name)
 	if swept.Until != "" {
-		said += " There are more: do it again."
+		said += " There are more."
+		back += query("doing", action, "until", swept.Until)
 	}
-	return v.done(pagePath("/console/queues/%s/dead", name), said)
+	return v.done(back, said)
 }
 
 // editAndRedrive enqueues an edited message, and then discards the dead letter. So nothing is lost

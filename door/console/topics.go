@@ -247,6 +247,7 @@ type messagesPage struct {
 	Holds                   held // the partition, or the last one that was searched
 	From, Next              int64
 	Key, Header, Text, Time string // what the events must have
+	Meta, Is                string // a header, and all of its value
 	Filtered                bool
 	Events                  []record
 	Scanned                 int64
@@ -321,8 +322,11 @@ const allPartitions = "all"
 // an earlier page names.
 func (v *visit) messagesOfAll(t topicInfo) (err error) {
 	q := v.r.URL.Query()
-	p := messagesPage{Topic: t.Name, Partitions: t.Partitions, All: true, Filtered: true, Key: q.Get("key"), Header: q.Get("header"), Text: q.Get("text"), MayRead: true}
-	if p.Key == "" && p.Header == "" && p.Text == "" {
+	p := messagesPage{Topic: t.Name, Partitions: t.Partitions, All: true, Filtered: true, Key: q.Get("key"), Header: q.Get("header"), Text: q.Get("text"), Meta: q.Get("meta"), Is: q.Get("is"), MayRead: true}
+	switch {
+	case q.Get("time") != "" || q.Get("from") != "" && !q.Has("in"):
+		return &problem{Status: http.StatusBadRequest, Title: "All partitions are searched from their beginning", Detail: "To begin at an offset or a time, choose a partition."}
+	case p.Key == "" && p.Header == "" && p.Text == "" && p.Meta == "":
 		return &problem{Status: http.StatusBadRequest, Title: "What to search for?", Detail: "All partitions are only searched for a key, a header or a text. To read events, choose a partition."}
 	}
 	at, errIn := strconv.Atoi(orZero(q.Get("in")))
@@ -388,6 +392,9 @@ func (p *messagesPage) takes(e record) bool {
 		if value, _ := e.Body().raw(); !strings.Contains(string(value), p.Text) {
 			return false
 		}
+	}
+	if p.Meta != "" && !slices.ContainsFunc(e.Headers, func(h pair) bool { return h.Name == p.Meta && h.Value != nil && *h.Value == p.Is }) {
+		return false
 	}
 	if p.Header == "" {
 		return true

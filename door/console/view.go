@@ -16,7 +16,7 @@ import (
 
 // funcs are what templates call.
 var funcs = template.FuncMap{
-	"count": count, "bytes": byteCount, "age": age, "when": when, "path": segment, "q": parameter,
+	"count": count, "rate": perSecond, "bytes": byteCount, "age": age, "when": when, "path": segment, "q": parameter,
 	"body": body, "short": short, "percent": percent, "text": text, "limit": limit, "add": func(a, b int64) int64 { return a + b },
 }
 
@@ -82,6 +82,17 @@ func (p pair) Title() string {
 	}
 	return p.Name
 }
+
+// Raw is the value as text.
+func (p pair) Raw() string {
+	if p.Value == nil {
+		return ""
+	}
+	return *p.Value
+}
+
+// Cause reports whether the value is the id of the event that caused this one.
+func (p pair) Cause() bool { return strings.Contains(strings.ToLower(p.Name), "causation") }
 
 func (p pair) Text() Text      { return Text{Plain: p.Value, Bytes: p.ValueB64} }
 func (r record) KeyText() Text { return Text{Plain: r.Key, Bytes: r.KeyB64} }
@@ -220,6 +231,19 @@ func count(v any) string {
 		s = s[:i] + "\u202f" + s[i:]
 	}
 	return s
+}
+
+// perSecond writes a rate, with one decimal if it is small.
+func perSecond(v any) string {
+	switch v := v.(type) {
+	case *float64:
+		return perSecond(*v)
+	case float64:
+		if v < 10 {
+			return strconv.FormatFloat(v, 'f', 1, 64)
+		}
+	}
+	return count(v)
 }
 
 func byteCount(n int64) string {
