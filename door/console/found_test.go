@@ -105,6 +105,36 @@ func TestASweepThatTookTimeGoesOn(t *testing.T) {
 	}
 }
 
+func TestAMessageShowsItsValueAndItsDeadLetter(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b := s.browser()
+	ids := regexp.MustCompile(`"id":"([^"]+)"`).FindAllStringSubmatch(s.api("GET", "/v1/queues/mails/messages?state=ready", ""), -1)
+	wantIn(t, b.get("/console/queues/mails/find?id="+ids[0][1]), "ready", "user2@example.org", "Key k2")
+	dead := regexp.MustCompile(`"id":"([^"]+)"`).FindStringSubmatch(s.api("GET", "/v1/queues/mails/dead", ""))
+	link := regexp.MustCompile(`href="([^"]+dead/one[^"]+)"`).FindStringSubmatch(b.get("/console/queues/mails/find?id=" + dead[1]).text)
+	if link == nil {
+		t.Fatal("no link leads to the dead letter")
+	}
+	wantIn(t, b.get(strings.ReplaceAll(link[1], "&amp;", "&")), "550 mailbox unavailable", "user0@example.org")
+}
+
+func TestALimitThatIsNotSetCanBeSet(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b := s.browser()
+	for _, name := range []string{"rate", "concurrency", "ttl_ms", "delays_ms"} {
+		if p := b.get("/console/queues/mails"); !strings.Contains(p.text, `name="setting" value="`+name+`"`) {
+			t.Errorf("the page has no field for %s", name)
+		}
+	}
+	b.post("/console/queues/mails/settings", "setting", "rate", "value", "5")
+	wantIn(t, b.get("/console/queues/mails"), "The setting rate was changed.")
+	if got := s.api("GET", "/v1/queues/mails", ""); !strings.Contains(got, `"rate":5`) {
+		t.Errorf("the queue has %s", got)
+	}
+}
+
 func TestAStreamShowsItsNewestSnapshot(t *testing.T) {
 	s := serve(t)
 	s.fill()

@@ -107,9 +107,17 @@ func (v *visit) queue() error {
 		return err
 	}
 	p.Schedules, p.May = s.Schedules, v.queueRights(name)
+	for _, name := range unsetSettings {
+		if _, set := p.Settings[name]; !set && p.Settings != nil {
+			p.Settings[name] = ""
+		}
+	}
 	v.show(http.StatusOK, "queue", "Queue "+name, p)
 	return nil
 }
+
+// unsetSettings are the settings of a queue that the API leaves out while they are not set.
+var unsetSettings = []string{"concurrency", "delays_ms", "rate", "ttl_ms"}
 
 func (v *visit) alterQueue() error {
 	name, form := v.named("queue"), v.r.PostForm
@@ -207,10 +215,10 @@ func (v *visit) enqueueOne(queue string, message map[string]any) (id string, err
 
 type message struct {
 	record
-	ID, State, Worker, Error string
-	Attempt                  int64
-	Until                    *int64
-	DoneAt                   *int64 `json:"done_at"`
+	ID, State, Worker, Error, Letter string
+	Attempt                          int64
+	Until                            *int64
+	DoneAt                           *int64 `json:"done_at"`
 }
 
 type queueMessagesPage struct {
@@ -234,12 +242,23 @@ func (v *visit) queueMessages() error {
 func (v *visit) findMessage() error {
 	name, id := v.named("queue"), strings.TrimSpace(v.r.URL.Query().Get("id"))
 	var p struct {
-		Queue string
-		Found message
+		Queue   string
+		Found   message
+		Content *message // nil: it is not read, because the message is not in the queue any more
 	}
 	p.Queue = name
 	if err := v.get(path("/v1/queues/%s/messages/%s", name, id), &p.Found); err != nil {
 		return err
+	}
+	switch p.Found.State {
+	case "ready", "claimed", "waiting", "delayed":
+		var list struct{ Messages []message }
+		if err := v.get(path("/v1/queues/%s/messages", name)+query("state", p.Found.State, "from", p.Found.ID, "max", "1"), &list); err != nil {
+			return err
+		}
+		if len(list.Messages) == 1 && list.Messages[0].ID == p.Found.ID {
+			p.Content = &list.Messages[0]
+		}
 	}
 	v.show(http.StatusOK, "message", "Message "+id, p)
 	return nil
