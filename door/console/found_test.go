@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weir-log/weir/use/apikey"
 )
 
 func wantIn(t *testing.T, p page, texts ...string) {
@@ -132,6 +134,26 @@ func TestALimitThatIsNotSetCanBeSet(t *testing.T) {
 	wantIn(t, b.get("/console/queues/mails"), "The setting rate was changed.")
 	if got := s.api("GET", "/v1/queues/mails", ""); !strings.Contains(got, `"rate":5`) {
 		t.Errorf("the queue has %s", got)
+	}
+}
+
+func TestThePlotOfAGroupIsForThoseWhoMaySeeIt(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	s.plot()
+	b := s.browser()
+	for !strings.Contains(b.get("/console/history?group=billing").text, `"lag":[100]`) {
+	}
+	for !strings.Contains(b.get("/console/history").text, `"dead":[2`) {
+	}
+	_, secret, err := s.keys.Create(t.Context(), apikey.Spec{Name: "other", Access: []apikey.Access{"read"}, Topics: []string{"others."}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := s.browser()
+	other.login(secret)
+	if p := other.get("/console/history?group=billing"); p.status != http.StatusForbidden {
+		t.Errorf("who may not see the group gets its plot: %d %s", p.status, p.text)
 	}
 }
 

@@ -31,11 +31,17 @@ const (
 	sizeEvery = 15 * time.Second
 )
 
-// point is what all processes together had done at one time, since this one began to look.
+// point is what all processes together had done at one time, since this one began to look, and how
+// much waited in the store when it was read last.
 type point struct {
 	at time.Time
 	broker.Counters
+	waits *waits // nil: the store was not read yet
 }
+
+// waits is what waits: records for groups, messages that are ready, dead letters. Of each, the
+// metrics have the 500 largest numbers.
+type waits struct{ lag, ready, dead float64 }
 
 // named is a number that a metric has for one name, and in one state.
 type named struct {
@@ -65,8 +71,9 @@ type History struct {
 	points []point            // the newest last
 	lives  map[string][]point // what each process that lives has told, by its life, in the last rateOver
 	last   seen
-	sizes  []sized // what topics held, in the last rateOver, each sizeEvery
-	lags   []seen  // the lags of projections, as they were read in the last 2*rateOver
+	sizes  []sized  // what topics held, in the last rateOver, each sizeEvery
+	groups []lagsAt // the lags of groups in the last historyLasts, each storeEvery at most
+	lags   []seen   // the lags of projections, as they were read in the last 2*rateOver
 }
 
 // topicSize is what a topic holds, all partitions together.
@@ -80,6 +87,12 @@ type topicSize struct {
 type sized struct {
 	at     time.Time
 	topics map[string]topicSize
+}
+
+// lagsAt is how far groups were behind at one time.
+type lagsAt struct {
+	at  time.Time
+	lag map[string]float64
 }
 
 // NewHistory returns a history that measures while Run runs. Process are the metrics of this
@@ -208,7 +221,7 @@ func (h *History) topicLines() map[string]topicLine {
 // of is not counted: nobody knows when that was. h.mu is held.
 func (h *History) add(now time.Time, told map[string]broker.Counters) {
 	maps.DeleteFunc(h.lives, func(life string, _ []point) bool { _, lives := told[life]; return !lives })
-	sum := point{at: now}
+	sum := point{at: now, waits: h.last.waits()}
 	if len(h.points) > 0 {
 		sum.Counters = h.points[len(h.points)-1].Counters
 	}
@@ -220,7 +233,7 @@ func (h *History) add(now time.Time, told map[string]broker.Counters) {
 		if len(before) > 0 && now.Sub(before[0].at) > rateOver {
 			before = slices.Delete(before, 0, 1)
 		}
-		h.lives[life] = append(before, point{now, counters})
+		h.lives[life] = append(before, point{at: now, Counters: counters})
 	}
 	if h.points = append(h.points, sum); len(h.points) > pointsMax {
 		h.points = slices.Delete(h.points, 0, len(h.points)-pointsMax)
@@ -329,6 +342,7 @@ func (h *History) look(age time.Duration) seen {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = next
+	h.noteLags(next)
 	h.lags = append(slices.DeleteFunc(h.lags, func(s seen) bool { return next.at.Sub(s.at) > 2*rateOver }), seen{at: next.at, projectionLag: next.projectionLag})
 	return next
 }
@@ -336,6 +350,59 @@ func (h *History) look(age time.Duration) seen {
 // hasRun reports whether a projection had a run of this kind.
 func hasRun(s seen, projection, run string) bool {
 	return slices.ContainsFunc(s.projectionLag, func(n named) bool { return n.Name == projection && n.State == run })
+}
+
+// noteLags keeps how far groups are behind. h.mu is held.
+func (h *History) noteLags(s seen) {
+	if n := len(h.groups); n > 0 && s.at.Sub(h.groups[n-1].at) < storeEvery-storeLeast {
+		return
+	}
+	now := lagsAt{s.at, make(map[string]float64, len(s.lag))}
+	for _, n := range s.lag {
+		now.lag[n.Name] = n.Value
+	}
+	h.groups = append(slices.DeleteFunc(h.groups, func(was lagsAt) bool { return s.at.Sub(was.at) > historyLasts }), now)
+}
+
+// lagOf returns how far a group was behind in the last hour.
+func (h *History) lagOf(group string) (s lagSeries) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, was := range h.groups {
+		s.Times = append(s.Times, was.at.Unix())
+		lag, known := was.lag[group]
+		s.Lag = append(s.Lag, &lag)
+		if !known {
+			s.Lag[len(s.Lag)-1] = nil
+		}
+	}
+	return s
+}
+
+// lagSeries is the column of a group's plot.
+type lagSeries struct {
+	Times []int64    `json:"t"`
+	Lag   []*float64 `json:"lag"`
+}
+
+// waits adds up what waits; nil: the store was not read yet.
+func (s seen) waits() *waits {
+	if s.at.IsZero() {
+		return nil
+	}
+	var w waits
+	for _, n := range s.lag {
+		w.lag += n.Value
+	}
+	for _, n := range s.messages {
+		switch n.State {
+		case "ready":
+			w.ready += n.Value
+		case "dead":
+			w.dead += n.Value
+		}
+	}
+	return &w
 }
 
 // left returns how long a run of a projection, now or next, needs for what it has not handled yet,
@@ -376,6 +443,9 @@ type series struct {
 	Bytes   []*float64 `json:"bytes"`
 	Fetched []*float64 `json:"fetched"`
 	Flush   []*float64 `json:"flush"`   // 99th percentile of a flush, in ms
+	Lag     []*float64 `json:"lag"`     // records that groups have not committed
+	Ready   []*float64 `json:"ready"`   // messages of queues
+	Dead    []*float64 `json:"dead"`    // dead letters
 	Deliver []*float64 `json:"deliver"` // 99th percentile of weir_delivery_seconds, in ms
 }
 
@@ -392,6 +462,11 @@ func (h *History) series() series {
 			s.Fetched = append(s.Fetched, &d.Fetched)
 			s.Flush = append(s.Flush, d.Flush)
 			s.Deliver = append(s.Deliver, d.Deliver)
+			var lag, ready, dead *float64
+			if w := h.points[i].waits; w != nil {
+				lag, ready, dead = &w.lag, &w.ready, &w.dead
+			}
+			s.Lag, s.Ready, s.Dead = append(s.Lag, lag), append(s.Ready, ready), append(s.Dead, dead)
 		}
 	}
 	return s

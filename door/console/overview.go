@@ -130,10 +130,20 @@ func first[T any](most int, list []T, take func(T) bool) (some []T) {
 
 // plots answers with the series of the last hour, for a script.
 func (v *visit) plots() error {
+	if group := v.r.URL.Query().Get("group"); group != "" {
+		if !v.may("GET", path("/v1/groups/%s", group)) {
+			return &problem{Status: 403, Title: "You may not see this group"}
+		}
+		return v.json(v.c.cfg.History.lagOf(group))
+	}
 	if !v.operates() {
 		return &problem{Status: 403, Title: "The plots are about the whole process", Detail: "They need the rights that /metrics needs."}
 	}
-	encoded, err := json.Marshal(v.c.cfg.History.series())
+	return v.json(v.c.cfg.History.series())
+}
+
+func (v *visit) json(answer any) error {
+	encoded, err := json.Marshal(answer)
 	if err != nil {
 		return err
 	}
