@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/apikey"
 )
 
@@ -185,4 +186,20 @@ func TestTopicsShowWhatTheyHoldAndWhoReadsThem(t *testing.T) {
 	o := s.browser()
 	o.login(secret)
 	wantIn(t, o.get("/console/topics"), "orders 2 120")
+}
+
+// After the store was restored the overview says so.
+func TestTheOverviewTellsOfARestoredStore(t *testing.T) {
+	store := memory.New()
+	s := serveOn(t, store)
+	restore := store.Backup()
+	s.fill()
+	s.plot()
+	b := s.browser()
+	if p := b.get("/"); strings.Contains(p.text, "leader epoch") {
+		t.Error("it says so before")
+	}
+	restore(false)
+	for !strings.Contains(b.get("/").text, "A leader epoch began at") {
+	}
 }

@@ -63,17 +63,20 @@ type seen struct {
 type History struct {
 	process, store prometheus.Gatherer
 	brokers        func() *broker.View         // nil: there is no other process
+	log            *eventlog.Log               // nil: nothing is known of the store
 	topics         func() map[string]topicSize // nil: what topics hold is not known
 
 	looking sync.Mutex // held while the store is asked
 
-	mu     sync.Mutex         // guards all below
-	points []point            // the newest last
-	lives  map[string][]point // what each process that lives has told, by its life, in the last rateOver
-	last   seen
-	sizes  []sized  // what topics held, in the last rateOver, each sizeEvery
-	groups []lagsAt // the lags of groups in the last historyLasts, each storeEvery at most
-	lags   []seen   // the lags of projections, as they were read in the last 2*rateOver
+	mu      sync.Mutex         // guards all below
+	points  []point            // the newest last
+	lives   map[string][]point // what each process that lives has told, by its life, in the last rateOver
+	last    seen
+	sizes   []sized   // what topics held, in the last rateOver, each sizeEvery
+	epoch   int32     // the log's leader epoch
+	epochAt time.Time // when it was seen to begin; zero: this process has seen none begin
+	groups  []lagsAt  // the lags of groups in the last historyLasts, each storeEvery at most
+	lags    []seen    // the lags of projections, as they were read in the last 2*rateOver
 }
 
 // topicSize is what a topic holds, all partitions together.
@@ -108,6 +111,7 @@ func (h *History) Beside(brokers func() *broker.View) { h.brokers = brokers }
 // Watch has the history see what the topics of a log hold, as this process knows it, which costs no
 // call of the store. It must be called before Run.
 func (h *History) Watch(log *eventlog.Log) {
+	h.log, h.epoch = log, log.LeaderEpoch()
 	h.topics = func() map[string]topicSize {
 		all := make(map[string]topicSize)
 		for _, t := range log.Topics() {
@@ -172,6 +176,33 @@ func (h *History) measure(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.add(now, told)
+	if h.log != nil && h.log.LeaderEpoch() != h.epoch {
+		h.epoch, h.epochAt = h.log.LeaderEpoch(), now
+	}
+}
+
+// storeState is what the log knows of its store without asking it.
+type storeState struct {
+	ReadOnly bool
+	Behind   float64 // seconds, of a log that is read only
+	Shards   int
+	Epoch    int64 // when a leader epoch began in the last hour, in milliseconds since 1970; 0: none did
+}
+
+func (h *History) storeState() (s storeState) {
+	if h.log == nil {
+		return s
+	}
+	s.ReadOnly, s.Shards = h.log.ReadOnly(), h.log.Shards()
+	if s.ReadOnly {
+		s.Behind = h.log.Behind().Seconds()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.epochAt.IsZero() && time.Since(h.epochAt) < historyLasts {
+		s.Epoch = h.epochAt.UnixMilli()
+	}
+	return s
 }
 
 // size notes what topics hold, each sizeEvery.

@@ -25,6 +25,7 @@ type overviewPage struct {
 	Ages     map[string]float64 // how many seconds a run of a projection is behind, by "NAME RUN"
 	Seen     int64
 
+	Store     storeState
 	Processes []process // that serve Kafka clients on the store; empty: this one is alone
 }
 
@@ -65,7 +66,7 @@ func (v *visit) overview() error {
 		}
 	}
 	if p.Operates {
-		p.Processes = v.c.cfg.History.processes()
+		p.Processes, p.Store = v.c.cfg.History.processes(), v.c.cfg.History.storeState()
 		for _, f := range v.c.cfg.Findings {
 			if f.Level != doctor.OK {
 				p.Findings = append(p.Findings, f)
