@@ -158,6 +158,28 @@ func TestThePlotOfAGroupIsForThoseWhoMaySeeIt(t *testing.T) {
 	}
 }
 
+func TestDeadLettersAreTakenByWhatTheyHave(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b := s.browser()
+	if p := b.get("/console/queues/mails/dead?search=user1"); !strings.Contains(p.text, "Redrive all that have this") || !strings.Contains(p.text, "Discard all that have this") {
+		t.Errorf("a search offers nothing: %s", p.text)
+	}
+	if p := b.post("/console/queues/mails/discard", "found", "1", "search", "user1"); p.status != http.StatusBadRequest {
+		t.Errorf("discarded without the queue's name: %d", p.status)
+	}
+	if p := b.post("/console/queues/mails/redrive", "found", "1", "search", ""); p.status != http.StatusBadRequest {
+		t.Errorf("redriven without a text: %d", p.status)
+	}
+	if p := b.post("/console/queues/mails/redrive", "found", "1", "search", "user1"); p.status != http.StatusSeeOther {
+		t.Errorf("%d %s", p.status, p.text)
+	}
+	wantIn(t, b.get("/console/queues/mails/dead"), "1 dead letters were redriven, of 2 that were looked at.", "user0@example.org")
+	if p := b.post("/console/queues/mails/discard", "found", "1", "search", "user0", "really", "mails"); p.status != http.StatusSeeOther || len(s.letters()) != 0 {
+		t.Errorf("%d, and %d letters are left", p.status, len(s.letters()))
+	}
+}
+
 func TestAStreamShowsItsNewestSnapshot(t *testing.T) {
 	s := serve(t)
 	s.fill()

@@ -281,9 +281,9 @@ type deadPage struct {
 	Looked  int
 	Redrive bool
 	Discard bool
-	// Doing is redrive or discard if all are being taken and there are more, up to the letter
-	// Until.
-	Doing, Until string
+	// Doing is redrive or discard if more than fit into a request are being taken: all up to the
+	// letter Until, or those that have Search after the letter After.
+	Doing, Until, After string
 }
 
 func (v *visit) dead() error {
@@ -291,7 +291,7 @@ func (v *visit) dead() error {
 	rights := v.queueRights(name)
 	p := deadPage{Queue: name, Search: q.Get("search"), Redrive: rights.Redrive, Discard: rights.Delete}
 	if doing := q.Get("doing"); doing == "redrive" || doing == "discard" {
-		p.Doing, p.Until = doing, q.Get("until")
+		p.Doing, p.Until, p.After = doing, q.Get("until"), q.Get("after")
 	}
 	after, until := q.Get("after"), time.Now().Add(scanTime)
 	for len(p.Letters) < pageEvents && p.Looked < scanMost {
@@ -420,6 +420,9 @@ func (v *visit) discard() error { return v.sweep("discard", "discarded") }
 func (v *visit) sweep(action, did string) error {
 	name, form := v.named("queue"), v.r.PostForm
 	body := map[string]any{"letters": form["letter"]}
+	if form.Get("found") != "" {
+		return v.sweepFound(action, did)
+	}
 	if form.Get("all") != "" {
 		body = map[string]any{"all": true}
 		if action == "discard" {
@@ -449,6 +452,55 @@ func (v *visit) sweep(action, did string) error {
 	if swept.Until != "" {
 		said += " There are more."
 		back += query("doing", action, "until", swept.Until)
+	}
+	return v.done(back, said)
+}
+
+// sweepFound redrives or discards the letters that have a text, from the one after the letter after
+// on, for as long as one search may take.
+func (v *visit) sweepFound(action, did string) error {
+	name, form := v.named("queue"), v.r.PostForm
+	text, after, until := form.Get("search"), form.Get("after"), time.Now().Add(scanTime)
+	if text == "" {
+		return &problem{Status: http.StatusBadRequest, Title: "Nothing was searched for", Detail: "Give a text, or choose all."}
+	}
+	if action == "discard" {
+		if err := v.confirmed(name); err != nil {
+			return err
+		}
+	}
+	looked, taken, more := 0, int64(0), true
+	for more && looked < scanMost && time.Now().Before(until) {
+		var page struct{ Letters []letter }
+		if err := v.get(path("/v1/queues/%s/dead", name)+query("after", after, "max", strconv.Itoa(pageEvents)), &page); err != nil {
+			return err
+		}
+		var chosen []string
+		for _, l := range page.Letters {
+			looked++
+			if after = l.Letter; l.has(text) {
+				chosen = append(chosen, l.Letter)
+			}
+		}
+		more = len(page.Letters) > 0
+		if len(chosen) == 0 {
+			continue
+		}
+		var swept struct {
+			Taken   int64
+			Problem *problem // why not all
+		}
+		if err := v.do(http.MethodPost, path("/v1/queues/%s/dead", name)+"/"+action, map[string]any{"letters": chosen}, &swept); err != nil {
+			return err
+		}
+		if taken += swept.Taken; swept.Problem != nil {
+			return swept.Problem
+		}
+	}
+	back, said := pagePath("/console/queues/%s/dead", name), fmt.Sprintf("%d dead letters were %s, of %d that were looked at.", taken, did, looked)
+	if more {
+		said += " There may be more."
+		back += query("search", text, "after", after, "doing", action)
 	}
 	return v.done(back, said)
 }
