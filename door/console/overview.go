@@ -35,7 +35,20 @@ type queueLine struct {
 	Ready, Claimed, Waiting, Dead int64
 	Delayed                       *int64  // nil: unknown
 	Oldest                        float64 // seconds
+
+	partial bool // a state with few messages may be missing among the numbers
 }
+
+// Num shows a number of messages. A 0 that may be a number that is missing is not shown.
+func (q queueLine) Num(n int64) string {
+	if n == 0 && q.partial {
+		return "–"
+	}
+	return count(n)
+}
+
+// metricsMost is how many numbers of one kind the metrics have: the largest.
+const metricsMost = 500
 
 func (v *visit) overview() error {
 	var topics struct{ Topics []topicInfo }
@@ -87,7 +100,7 @@ func queueLines(s seen) []queueLine {
 		if !ok {
 			i = len(all)
 			index[n.Name] = i
-			all = append(all, queueLine{Name: n.Name})
+			all = append(all, queueLine{Name: n.Name, partial: len(s.messages) >= metricsMost})
 		}
 		switch n.State {
 		case "ready":
