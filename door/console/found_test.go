@@ -180,6 +180,17 @@ func TestDeadLettersAreTakenByWhatTheyHave(t *testing.T) {
 	}
 }
 
+func TestValuesAreShownAsTheReaderWants(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b := s.browser()
+	at := "/console/topics/orders/messages?partition=0&from=119"
+	wantIn(t, b.get(at), `{ &#34;order&#34;: 119 }`)
+	wantIn(t, b.get(at+"&as=text"), `{&#34;order&#34;: 119}`)
+	wantIn(t, b.get(at+"&as=hex"), "00000000 7b 22 6f 72 64 65 72")
+	wantIn(t, b.get("/console/topics/orders/messages?partition=0&text=nowhere"), "100 % of the partition")
+}
+
 func TestAStreamShowsItsNewestSnapshot(t *testing.T) {
 	s := serve(t)
 	s.fill()

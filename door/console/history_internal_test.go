@@ -113,3 +113,11 @@ func TestWhatIsLongerThanAllBucketsCounts(t *testing.T) {
 		t.Errorf("%v, want the highest bound, 16000 ms", got)
 	}
 }
+
+func TestARebuildShowsItsProgress(t *testing.T) {
+	run := &runInfo{Lag: 30, Categories: []string{"a", "b"}}
+	run.measure(map[string]topicLine{"a": {topicSize: topicSize{Offsets: 90}}, "b": {topicSize: topicSize{Offsets: 30}}})
+	if run.Handled == nil || *run.Handled != 75 {
+		t.Errorf("%v, want 75 %%", run.Handled)
+	}
+}

@@ -169,6 +169,22 @@ type runInfo struct {
 	Group       string
 	Behind      int64    `json:"behind_ms"`
 	Left        *float64 `json:"-"` // seconds until it has handled all; nil: not known
+	Handled     *int64   `json:"-"` // percent of what its categories hold; nil: not known
+}
+
+// measure sets how much of its categories a run has handled.
+func (r *runInfo) measure(topics map[string]topicLine) {
+	if r == nil || len(r.Categories) == 0 {
+		return
+	}
+	all := int64(0)
+	for _, name := range r.Categories {
+		all += topics[name].Offsets
+	}
+	if all > 0 && r.Lag <= all {
+		handled := 100 * (all - r.Lag) / all
+		r.Handled = &handled
+	}
 }
 
 // estimate sets how long a run needs for what is left.
@@ -189,6 +205,7 @@ func (v *visit) projections() error {
 		More        int
 	}
 	v.c.cfg.History.look(storeLeast)
+	topics := v.c.cfg.History.topicLines()
 	for i, name := range names.Projections {
 		if i == pageEvents {
 			p.More = len(names.Projections) - i
@@ -202,6 +219,7 @@ func (v *visit) projections() error {
 		}
 		one.Run.estimate(v.c.cfg.History.left(name, "now"))
 		one.Next.estimate(v.c.cfg.History.left(name, "next"))
+		one.Next.measure(topics)
 		one.May = v.may(http.MethodPost, path("/v1/projections/%s/pause", name))
 		p.Projections = append(p.Projections, one)
 	}

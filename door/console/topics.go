@@ -5,6 +5,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -248,6 +249,7 @@ type messagesPage struct {
 	From, Next              int64
 	Key, Header, Text, Time string // what the events must have
 	Meta, Is                string // a header, and all of its value
+	As                      string // how values are shown: Text.As
 	Filtered                bool
 	Events                  []record
 	Scanned                 int64
@@ -287,7 +289,7 @@ func (v *visit) messages() error {
 	if err != nil || i < 0 {
 		return &problem{Status: http.StatusNotFound, Title: "There is no partition " + q.Get("partition"), Detail: fmt.Sprintf("Topic %s has %d partitions, numbered from 0.", name, t.Partitions)}
 	}
-	p := messagesPage{Topic: name, Partitions: t.Partitions, Holds: t.Holds[i], Key: q.Get("key"), Header: q.Get("header"), Text: q.Get("text"), Time: q.Get("time"), MayRead: true}
+	p := messagesPage{Topic: name, Partitions: t.Partitions, Holds: t.Holds[i], Key: q.Get("key"), Header: q.Get("header"), Text: q.Get("text"), Time: q.Get("time"), As: asOf(q), MayRead: true}
 	p.Filtered = p.Key != "" || p.Header != "" || p.Text != ""
 	switch from := strings.TrimSpace(q.Get("from")); {
 	case from != "":
@@ -318,11 +320,24 @@ func (v *visit) messages() error {
 // allPartitions stands for the number of a partition.
 const allPartitions = "all"
 
+// asOf returns how the reader wants to see values.
+func asOf(q url.Values) string {
+	if as := q.Get("as"); as == "text" || as == "hex" {
+		return as
+	}
+	return ""
+}
+
+// Percent is how much of the partition a search has looked at, from its first offset on.
+func (p messagesPage) Percent() int64 {
+	return 100 * (p.Next - p.Holds.First) / max(p.Holds.End-p.Holds.First, 1)
+}
+
 // messagesOfAll searches one partition after the other, from the partition and the offset on that
 // an earlier page names.
 func (v *visit) messagesOfAll(t topicInfo) (err error) {
 	q := v.r.URL.Query()
-	p := messagesPage{Topic: t.Name, Partitions: t.Partitions, All: true, Filtered: true, Key: q.Get("key"), Header: q.Get("header"), Text: q.Get("text"), Meta: q.Get("meta"), Is: q.Get("is"), MayRead: true}
+	p := messagesPage{Topic: t.Name, Partitions: t.Partitions, All: true, Filtered: true, Key: q.Get("key"), Header: q.Get("header"), Text: q.Get("text"), Meta: q.Get("meta"), Is: q.Get("is"), As: asOf(q), MayRead: true}
 	switch {
 	case q.Get("time") != "" || q.Get("from") != "" && !q.Has("in"):
 		return &problem{Status: http.StatusBadRequest, Title: "All partitions are searched from their beginning", Detail: "To begin at an offset or a time, choose a partition."}
@@ -366,6 +381,7 @@ func (v *visit) scan(p *messagesPage, until time.Time) error {
 			p.Scanned++
 			if p.takes(e) {
 				e.shorten()
+				e.as = p.As
 				if p.Events = append(p.Events, e); len(p.Events) == pageEvents {
 					return nil
 				}

@@ -36,6 +36,7 @@ type Text struct {
 	Plain *string
 	Bytes *string // in base64
 	Left  int     // how many bytes more it had, which a page does not show
+	As    string  // text or hex: how the reader wants to see it; empty: as it is best
 }
 
 // record has the parts that events, messages and dead letters have in common.
@@ -49,6 +50,7 @@ type record struct {
 	ValueB64  *string `json:"value_b64"`
 	Headers   []pair  `json:"headers"`
 	left      int     // bytes that shorten removed from the value
+	as        string  // Text.As of the value
 }
 
 // shorten removes what a page does not show of the value, so that a page which waits for more
@@ -96,7 +98,7 @@ func (p pair) Cause() bool { return strings.Contains(strings.ToLower(p.Name), "c
 
 func (p pair) Text() Text      { return Text{Plain: p.Value, Bytes: p.ValueB64} }
 func (r record) KeyText() Text { return Text{Plain: r.Key, Bytes: r.KeyB64} }
-func (r record) Body() Text    { return Text{r.Value, r.ValueB64, r.left} }
+func (r record) Body() Text    { return Text{r.Value, r.ValueB64, r.left, r.as} }
 
 // raw returns the bytes.
 func (t Text) raw() ([]byte, bool) {
@@ -142,9 +144,9 @@ func body(t Text) shownBody {
 	}
 	var indented bytes.Buffer
 	switch {
-	case s.Cut == 0 && len(b) > 0 && indentedFits(b) && json.Indent(&indented, b, "", "  ") == nil:
+	case t.As == "" && s.Cut == 0 && len(b) > 0 && indentedFits(b) && json.Indent(&indented, b, "", "  ") == nil:
 		s.Form, s.Text = "JSON", indented.String()
-	case t.Plain != nil && printable(string(b)):
+	case t.As != "hex" && t.Plain != nil && printable(string(b)):
 		s.Form, s.Text = "text", string(b)
 	default:
 		s.Form, s.Text = "hex", hex.Dump(b[:min(len(b), 4096)])
