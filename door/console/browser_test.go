@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -80,6 +81,28 @@ func TestChromiumDrawsThePlots(t *testing.T) {
 	s.plot()
 	tab := browsertest.Chromium(t)
 	tab.Do(t, chromedp.Navigate(s.at), chromedp.WaitVisible(`[data-series="records"] canvas`), chromedp.WaitVisible(`[data-series="flush,deliver"] canvas`))
+	for _, c := range tab.Complaints() {
+		t.Error(c)
+	}
+}
+
+// Times are in the reader's zone or in UTC, and stay so on the next page.
+func TestChromiumShowsTimesInUTC(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	tab := browsertest.Chromium(t)
+	utc := regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? UTC$`)
+	at := s.at + "/console/topics/orders/messages"
+	tab.Do(t, chromedp.Navigate(at), chromedp.WaitVisible(`td time`))
+	if before := browsertest.See(t, tab, chromedp.Text(`td time`)); utc.MatchString(before) {
+		t.Errorf("at first the time is %q", before)
+	}
+	tab.Do(t, chromedp.Click(`#zone`))
+	clicked := browsertest.See(t, tab, chromedp.Text(`td time`))
+	tab.Do(t, chromedp.Navigate(at), chromedp.WaitVisible(`td time`))
+	if again := browsertest.See(t, tab, chromedp.Text(`td time`)); !utc.MatchString(clicked) || again != clicked {
+		t.Errorf("after the click it is %q, and on the next page %q", clicked, again)
+	}
 	for _, c := range tab.Complaints() {
 		t.Error(c)
 	}

@@ -5,12 +5,30 @@
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   const local = new Intl.DateTimeFormat(undefined, {dateStyle: 'short', timeStyle: 'medium'});
 
+  const inUTC = at => at.toISOString().replace('T', ' ').replace(/(\.000)?Z/, ' UTC');
+  let utc = false;
+  try { utc = localStorage.getItem('weir-utc') === 'yes'; } catch { /* the browser keeps nothing */ }
+
+  // shown writes a time as the reader wants it, and the pointer shows it as the other.
+  function shown(t, at) {
+    t.dataset.ms = at.getTime();
+    t.textContent = utc ? inUTC(at) : local.format(at);
+    t.title = utc ? local.format(at) : inUTC(at);
+  }
+
   function times(root) {
-    for (const t of root.querySelectorAll('time[data-ms]')) {
-      const at = new Date(Number(t.dataset.ms));
-      t.title = at.toISOString().replace('T', ' ').replace('Z', ' UTC');
-      t.textContent = local.format(at);
-    }
+    for (const t of root.querySelectorAll('time[data-ms]')) { shown(t, new Date(Number(t.dataset.ms))); }
+  }
+
+  function zones(button) {
+    const say = () => { button.textContent = utc ? 'UTC' : zone; };
+    button.onclick = () => {
+      utc = !utc;
+      try { localStorage.setItem('weir-utc', utc ? 'yes' : 'no'); } catch { /* for this page only */ }
+      say();
+      times(document);
+    };
+    say();
   }
 
   function color(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
@@ -51,7 +69,8 @@
       const cell = text => { const td = document.createElement('td'); td.textContent = text; row.append(td); return td; };
       cell(e.partition).className = 'n';
       cell(e.offset).className = 'n';
-      cell(e.timestamp === undefined ? '–' : local.format(new Date(e.timestamp)));
+      const at = cell(e.timestamp === undefined ? '–' : '');
+      if (e.timestamp !== undefined) { shown(at.appendChild(document.createElement('time')), new Date(e.timestamp)); }
       cell(e.key ?? (e.key_b64 ? 'base64:' + e.key_b64 : '–')).className = 'key';
       cell(String(e.value ?? (e.value_b64 ? 'base64:' + e.value_b64 : '(tombstone)')).slice(0, 2000));
       into.prepend(row);
@@ -60,7 +79,7 @@
   }
 
   document.addEventListener('DOMContentLoaded', () => {
-    document.getElementById('zone').textContent = zone;
+    zones(document.getElementById('zone'));
     times(document);
     for (const box of document.querySelectorAll('[data-plots]')) {
       plots(box);
