@@ -214,13 +214,12 @@ func TestTheFirstCommitAfterASuspensionHasTheServersTime(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f, at := newFake(), quick
 			at.alone, at.verify = alone, time.Hour // so that nothing else asks the server before a put
-			s, err := f.open(t.Context(), at)
+			var silent atomic.Pointer[string] // the object of which the server says nothing
+			s, err := f.openDeafTo(t.Context(), at, &silent)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = s.Close() }()
-			var silent atomic.Pointer[string] // the object of which the server says nothing
-			s.bucket = deafTo{s.bucket, &silent}
 			commitOne(t, s, 1)
 			time.Sleep(2 * clockOld)
 			f.pass(10 * time.Minute)

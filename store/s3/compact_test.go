@@ -244,13 +244,12 @@ func TestAProcessThatIsAloneMovesBackWhatItsLostCommitMoved(t *testing.T) {
 		f := newFake()
 		at := quick
 		at.alone, at.linger = true, time.Second
-		s, err := f.open(t.Context(), at)
+		var lost atomic.Pointer[string] // the commit whose answers are lost
+		s, err := f.openDeafTo(t.Context(), at, &lost)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		var lost atomic.Pointer[string] // the commit whose answers are lost
-		s.bucket = deafTo{s.bucket, &lost}
 		mustPublish(t, s, "a", "b")
 		copied := f.Copy()
 		done := make(chan struct{})
@@ -284,6 +283,12 @@ func (d deafTo) get(ctx context.Context, key string, from, size int64) ([]byte, 
 		return nil, answer{}, errLost
 	}
 	return d.bucket.get(ctx, key, from, size)
+}
+
+// openDeafTo is open, with a bucket that is deafTo what key says.
+func (f *fake) openDeafTo(ctx context.Context, at place, key *atomic.Pointer[string]) (*Store, error) {
+	clock := &clock{}
+	return open(ctx, at, deafTo{given{f, clock}, key}, clock, Options{})
 }
 
 // While a process is suspended, another deletes its segment, and writes a snapshot since.

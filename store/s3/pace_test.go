@@ -16,11 +16,12 @@ import (
 // longLinger is the time between two puts of a store that openLingering opens.
 const longLinger = 10 * time.Second
 
-func openLingering(t *testing.T, f *fake) *Store {
+// openLingering opens such a store. It is deaf to what key says.
+func openLingering(t *testing.T, f *fake, key *atomic.Pointer[string]) *Store {
 	t.Helper()
 	at := quick
 	at.linger = longLinger
-	s, err := f.open(t.Context(), at)
+	s, err := f.openDeafTo(t.Context(), at, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,9 +34,8 @@ func openLingering(t *testing.T, f *fake) *Store {
 func TestWhoPutsNothingDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := openLingering(t, f)
 		var deaf atomic.Pointer[string] // the commit that cannot be read
-		s.bucket = deafTo{s.bucket, &deaf}
+		s := openLingering(t, f, &deaf)
 		next := time.Now().Add(longLinger)
 		mustPublish(t, s, "a")
 		want := func(after string) {
@@ -85,7 +85,7 @@ func TestWhoPutsNothingDelaysNobody(t *testing.T) {
 func TestCallersWhoTrimTogetherPutOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := openLingering(t, f)
+		s := openLingering(t, f, new(atomic.Pointer[string]))
 		mustPublish(t, s, "a", "b", "c", "d", "e", "f")
 		before := len(f.Keys("commit/"))
 		var all sync.WaitGroup
