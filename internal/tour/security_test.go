@@ -57,7 +57,7 @@ func TestTheSecurityPageShowsWhatHappens(t *testing.T) {
 				sh.must("openssl rand -hex 16 > alice.password && weir user create alice --password-file alice.password")
 				sh.must("weir acl create --principal User:alice --allow --operation alter --topic orders")
 				sh.must("weir topic create orders --partitions 2")
-				sh.must(`curl -sSf -u alice:$(cat alice.password) -X PATCH -H 'Content-Type: application/json' $WEIR_SERVER/v1/topics/orders -d '{"partitions": 3}'`)
+				sh.must(`curl -sSf --retry 60 --retry-delay 1 --retry-all-errors -u alice:$(cat alice.password) -X PATCH -H 'Content-Type: application/json' $WEIR_SERVER/v1/topics/orders -d '{"partitions": 3}'`)
 			},
 			"weir acl create --principal 'User:*'": func(sh *shell) {
 				sh.must(`openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/O=Example/OU=Finance/CN=Billing" -keyout finance.key -out finance.csr`)
