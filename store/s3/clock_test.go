@@ -214,7 +214,7 @@ func TestTheFirstCommitAfterASuspensionHasTheServersTime(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f, at := newFake(), quick
 			at.alone, at.verify = alone, time.Hour // so that nothing else asks the server before a put
-			var silent atomic.Pointer[string] // the object of which the server says nothing
+			var silent atomic.Pointer[string]      // the object of which the server says nothing
 			s, err := f.openDeafTo(t.Context(), at, &silent)
 			if err != nil {
 				t.Fatal(err)
