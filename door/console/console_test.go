@@ -331,7 +331,7 @@ func TestMessagesAreFoundByKeyHeaderAndText(t *testing.T) {
 	s.fill()
 	b := s.browser()
 	for query, found := range map[string]string{"key=c3": "found 17", "text=%22order%22:+77": "found 1", "header=trace:t5": "found 11", "header=trace": "found 50", "text=nowhere": "found 0", "key=c3&from=100": "found 3"} {
-		if p := b.get("/console/topics/orders/messages?" + query); p.status != http.StatusOK || !strings.Contains(p.text, found+"<") {
+		if p := b.get("/console/topics/orders/messages?" + query); p.status != http.StatusOK || !strings.Contains(p.text, found+" ·") {
 			t.Errorf("%s: %d, lacks %q", query, p.status, found)
 		}
 	}
