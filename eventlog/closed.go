@@ -28,20 +28,26 @@ type Closed struct {
 // Store value that is passed to FindClosed, CheckOpen or CloseStore: the writes of the log would
 // then belong to the incarnation that FindClosed finds.
 func FindClosed(ctx context.Context, store Store) (Closed, Version, error) {
-	closed, _, err := findMarks(ctx, store)
-	for range enterMax {
-		if !errors.Is(err, ErrRewound) {
-			break
-		}
-		if _, _, err = store.Changes(ctx, Mark{}); err == nil {
-			closed, _, err = findMarks(ctx, store)
-		}
-	}
+	closed, _, err := findMarksNow(ctx, store)
 	if err != nil || closed.Version == 0 {
 		return Closed{}, 0, err
 	}
 	why, err := parseClosed(closed)
 	return why, closed.Version, err
+}
+
+// findMarksNow is findMarks in the incarnation that the store is in now.
+func findMarksNow(ctx context.Context, store Store) (closed, shard KeyValue, err error) {
+	closed, shard, err = findMarks(ctx, store)
+	for range enterMax {
+		if !errors.Is(err, ErrRewound) {
+			break
+		}
+		if _, _, err = store.Changes(ctx, Mark{}); err == nil {
+			closed, shard, err = findMarks(ctx, store)
+		}
+	}
+	return closed, shard, err
 }
 
 // FindShardMark returns what a store has under ShardKey, which a set of shards hides; version 0:
@@ -82,15 +88,17 @@ func parseClosed(kv KeyValue) (Closed, error) {
 // CheckOpen returns an error that matches ErrStoreClosed if a store is closed, or is a shard that
 // was opened by itself. What writes keys without a log calls it first.
 func CheckOpen(ctx context.Context, store Store) error {
-	closed, version, err := FindClosed(ctx, store)
-	if err != nil || version > 0 {
-		return cmp.Or(err, closed.refusal(version))
-	}
-	shard, err := FindShardMark(ctx, store)
-	if err != nil || shard.Version == 0 {
+	closed, shard, err := findMarksNow(ctx, store)
+	switch {
+	case err != nil:
 		return err
+	case closed.Version > 0:
+		why, err := parseClosed(closed)
+		return cmp.Or(err, why.refusal(closed.Version))
+	case shard.Version > 0:
+		return refuseShard(shard)
 	}
-	return refuseShard(shard)
+	return nil
 }
 
 func (c Closed) refusal(version Version) error {

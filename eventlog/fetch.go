@@ -198,8 +198,8 @@ func (l *Log) observe(a answer) []Slice {
 func (l *Log) observeDelivery(a answer) {
 	for _, slice := range a.slices {
 		if n := len(slice.Batches); n > 0 {
-			if h, err := batch.Parse(slice.Batches[n-1].Bytes); err == nil && h.MaxTimestamp != batch.NoTimestamp {
-				l.cfg.Observer.Delivered(max(0, time.Since(time.UnixMilli(h.MaxTimestamp))))
+			if at := int64(slice.Batches[n-1].MaxTime); at != batch.NoTimestamp {
+				l.cfg.Observer.Delivered(max(0, time.Since(time.UnixMilli(at))))
 			}
 		}
 	}

@@ -40,6 +40,9 @@ func (c *serveCmd) keepHistory(p *parts, process, stored prometheus.Gatherer) {
 		stored = nil
 	}
 	p.history = console.NewHistory(process, stored)
+	if c.Console == consoleOff {
+		return
+	}
 	p.history.Watch(p.node.Log)
 	if p.brokers != nil {
 		p.history.Beside(p.brokers.View)

@@ -30,6 +30,14 @@ func screenshot(t *testing.T, tab *browsertest.Tab, name string) {
 	}
 }
 
+// withoutComplaint checks that the browser complained of nothing, such as what the policy forbids.
+func withoutComplaint(t *testing.T, tab *browsertest.Tab) {
+	t.Helper()
+	for _, c := range tab.Complaints() {
+		t.Error(c)
+	}
+}
+
 // usable checks that nothing keeps people from using the page that the tab shows, light and dark.
 func usable(t *testing.T, tab *browsertest.Tab, page string) {
 	t.Helper()
@@ -70,9 +78,7 @@ func TestChromiumShowsEachPageWithoutComplaint(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range tab.Complaints() {
-		t.Error(c)
-	}
+	withoutComplaint(t, tab)
 }
 
 func TestChromiumDrawsThePlots(t *testing.T) {
@@ -81,9 +87,7 @@ func TestChromiumDrawsThePlots(t *testing.T) {
 	s.plot()
 	tab := browsertest.Chromium(t)
 	tab.Do(t, chromedp.Navigate(s.at), chromedp.WaitVisible(`[data-series="records"] canvas`), chromedp.WaitVisible(`[data-series="flush,deliver"] canvas`))
-	for _, c := range tab.Complaints() {
-		t.Error(c)
-	}
+	withoutComplaint(t, tab)
 }
 
 // Times are in the reader's zone or in UTC, and stay so on the next page.
@@ -103,9 +107,7 @@ func TestChromiumShowsTimesInUTC(t *testing.T) {
 	if again := browsertest.See(t, tab, chromedp.Text(`td time`)); !utc.MatchString(clicked) || again != clicked {
 		t.Errorf("after the click it is %q, and on the next page %q", clicked, again)
 	}
-	for _, c := range tab.Complaints() {
-		t.Error(c)
-	}
+	withoutComplaint(t, tab)
 }
 
 // A failing message is found, read, edited and redriven in five clicks, from the overview.
@@ -134,9 +136,7 @@ func TestAFailingMessageIsRedrivenInFiveClicks(t *testing.T) {
 	if told := browsertest.See(t, tab, chromedp.Evaluate[string](`document.querySelector("main").textContent`)); !strings.Contains(told, "replaced_by") || !strings.Contains(told, enqueued) {
 		t.Errorf("the audit does not tell which message replaced the dead letter: %s", told)
 	}
-	for _, c := range tab.Complaints() {
-		t.Error(c)
-	}
+	withoutComplaint(t, tab)
 }
 
 func TestChromiumFollowsNewEvents(t *testing.T) {
@@ -160,9 +160,7 @@ func TestChromiumFollowsNewEvents(t *testing.T) {
 			if text := browsertest.See(t, tab, chromedp.Text(`#tail tr td:last-child`)); text != "<b>live</b>" {
 				t.Errorf("the page shows %q", text)
 			}
-			for _, c := range tab.Complaints() {
-				t.Error(c)
-			}
+			withoutComplaint(t, tab)
 			return
 		case <-again.C:
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/broker"
@@ -39,24 +38,6 @@ type point struct {
 	waits *waits // nil: the store was not read yet
 }
 
-// waits is what waits: records for groups, messages that are ready, dead letters. Of each, the
-// metrics have the 500 largest numbers.
-type waits struct{ lag, ready, dead float64 }
-
-// named is a number that a metric has for one name, and in one state.
-type named struct {
-	Name, State string
-	Value       float64
-}
-
-// seen is what was read from the store last.
-type seen struct {
-	at                                                           time.Time
-	topicLag                                                     []named // the group is in State
-	lag, members, messages, oldest, projectionLag, projectionAge []named
-	delayed, groups, queues                                      float64
-}
-
 // History keeps what the plots show, in memory: measuring costs no call of the store. What other
 // processes do is in the keys that brokers read of each other in any case. Its methods may be
 // called concurrently.
@@ -79,25 +60,6 @@ type History struct {
 	lags    []seen    // the lags of projections, as they were read in the last 2*rateOver
 }
 
-// topicSize is what a topic holds, all partitions together.
-type topicSize struct {
-	Offsets int64 // from the first offset to the end
-	Ends    int64 // the sum of the end offsets: it grows by one with each record
-	Bytes   int64
-}
-
-// sized is what topics held at one time.
-type sized struct {
-	at     time.Time
-	topics map[string]topicSize
-}
-
-// lagsAt is how far groups were behind at one time.
-type lagsAt struct {
-	at  time.Time
-	lag map[string]float64
-}
-
 // NewHistory returns a history that measures while Run runs. Process are the metrics of this
 // process, which are read every few seconds. Store are those that are read from the store, once a
 // minute, and when somebody looks; nil: none are.
@@ -107,26 +69,6 @@ func NewHistory(process, store prometheus.Gatherer) *History {
 
 // Beside tells the history of the other processes on the store. It must be called before Run.
 func (h *History) Beside(brokers func() *broker.View) { h.brokers = brokers }
-
-// Watch has the history see what the topics of a log hold, as this process knows it, which costs no
-// call of the store. It must be called before Run.
-func (h *History) Watch(log *eventlog.Log) {
-	h.log, h.epoch = log, log.LeaderEpoch()
-	h.topics = func() map[string]topicSize {
-		all := make(map[string]topicSize)
-		for _, t := range log.Topics() {
-			var size topicSize
-			for _, p := range t.Partitions {
-				b, _ := log.Known(p)
-				size.Offsets += int64(b.Next - b.First)
-				size.Ends += int64(b.Next)
-				size.Bytes += b.Bytes
-			}
-			all[t.Name] = size
-		}
-		return all
-	}
-}
 
 // Run measures until ctx ends, and returns nil.
 func (h *History) Run(ctx context.Context) error {
@@ -181,73 +123,6 @@ func (h *History) measure(now time.Time) {
 	}
 }
 
-// storeState is what the log knows of its store without asking it.
-type storeState struct {
-	ReadOnly bool
-	Behind   float64 // seconds, of a log that is read only
-	Shards   int
-	Epoch    int64 // when a leader epoch began in the last hour, in milliseconds since 1970; 0: none did
-}
-
-func (h *History) storeState() (s storeState) {
-	if h.log == nil {
-		return s
-	}
-	s.ReadOnly, s.Shards = h.log.ReadOnly(), h.log.Shards()
-	if s.ReadOnly {
-		s.Behind = h.log.Behind().Seconds()
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.epochAt.IsZero() && time.Since(h.epochAt) < historyLasts {
-		s.Epoch = h.epochAt.UnixMilli()
-	}
-	return s
-}
-
-// size notes what topics hold, each sizeEvery.
-func (h *History) size(now time.Time) {
-	h.mu.Lock()
-	due := h.topics != nil && (len(h.sizes) == 0 || now.Sub(h.sizes[len(h.sizes)-1].at) >= sizeEvery)
-	h.mu.Unlock()
-	if !due {
-		return
-	}
-	next := sized{now, h.topics()}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.sizes) > 0 && now.Sub(h.sizes[0].at) >= rateOver {
-		h.sizes = h.sizes[1:]
-	}
-	h.sizes = append(h.sizes, next)
-}
-
-// topicLine is a topic in a list, beside its name.
-type topicLine struct {
-	topicSize
-	Rate *float64 // records appended in a second, over the last rateOver; nil: not known
-}
-
-// topicLines returns what is known of topics, by name.
-func (h *History) topicLines() map[string]topicLine {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	lines := make(map[string]topicLine)
-	if len(h.sizes) == 0 {
-		return lines
-	}
-	first, last := h.sizes[0], h.sizes[len(h.sizes)-1]
-	for name, size := range last.topics {
-		line := topicLine{topicSize: size}
-		if before, was := first.topics[name]; was && last.at.After(first.at) {
-			rate := max(0, float64(size.Ends-before.Ends)) / last.at.Sub(first.at).Seconds()
-			line.Rate = &rate
-		}
-		lines[name] = line
-	}
-	return lines
-}
-
 // add adds a point made of what each process has told. What a process did before it was first heard
 // of is not counted: nobody knows when that was. h.mu is held.
 func (h *History) add(now time.Time, told map[string]broker.Counters) {
@@ -295,175 +170,6 @@ func plusBuckets(sum, from, to []broker.Bucket) (all []broker.Bucket) {
 		all = append(all, broker.Bucket{UpTo: upTo, Count: counts[upTo]})
 	}
 	return all
-}
-
-// countersOf reads the counters of this process.
-func countersOf(process prometheus.Gatherer) (c broker.Counters, err error) {
-	if process == nil {
-		return c, nil
-	}
-	families, err := process.Gather()
-	if err != nil && len(families) == 0 {
-		return c, err
-	}
-	for _, f := range families {
-		switch f.GetName() {
-		case "weir_appended_records_total":
-			c.Records = total(f, "", "")
-		case "weir_appended_bytes_total":
-			c.Bytes = total(f, "", "")
-		case "weir_fetched_bytes_total":
-			c.Fetched = total(f, "", "")
-		case "weir_flush_seconds":
-			c.Flushes = bucketsOf(f)
-		case "weir_delivery_seconds":
-			c.Deliveries = bucketsOf(f)
-		}
-	}
-	return c, nil
-}
-
-func bucketsOf(f *dto.MetricFamily) (all []broker.Bucket) {
-	for _, m := range f.GetMetric() {
-		for _, b := range m.GetHistogram().GetBucket() {
-			all = append(all, broker.Bucket{UpTo: b.GetUpperBound(), Count: float64(b.GetCumulativeCount())})
-		}
-		all = append(all, broker.Bucket{UpTo: math.MaxFloat64, Count: float64(m.GetHistogram().GetSampleCount())})
-	}
-	return all
-}
-
-// look returns what was read from the store, not longer ago than age if the store answers. While
-// one caller asks the store, others get what was read before.
-func (h *History) look(age time.Duration) seen {
-	h.mu.Lock()
-	last := h.last
-	h.mu.Unlock()
-	if h.store == nil || time.Since(last.at) < age || !h.looking.TryLock() {
-		return last
-	}
-	defer h.looking.Unlock()
-	families, err := h.store.Gather()
-	if err != nil && len(families) == 0 {
-		return last
-	}
-	next := seen{at: time.Now()}
-	for _, f := range families {
-		switch f.GetName() {
-		case "weir_group_lag_records":
-			next.lag, next.topicLag = byName(f, "group", ""), byName(f, "topic", "group")
-		case "weir_group_members":
-			next.members = byName(f, "group", "")
-		case "weir_queue_messages":
-			next.messages = byName(f, "queue", "state")
-		case "weir_queue_oldest_ready_seconds":
-			next.oldest = byName(f, "queue", "")
-		case "weir_queue_delayed_messages":
-			next.delayed = total(f, "", "")
-		case "weir_projection_lag_records":
-			next.projectionLag = byName(f, "projection", "run")
-		case "weir_projection_behind_seconds":
-			next.projectionAge = byName(f, "projection", "run")
-		case "weir_groups":
-			next.groups = total(f, "", "")
-		case "weir_queues":
-			next.queues = total(f, "", "")
-		}
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.last = next
-	h.noteLags(next)
-	h.lags = append(slices.DeleteFunc(h.lags, func(s seen) bool { return next.at.Sub(s.at) > 2*rateOver }), seen{at: next.at, projectionLag: next.projectionLag})
-	return next
-}
-
-// hasRun reports whether a projection had a run of this kind.
-func hasRun(s seen, projection, run string) bool {
-	return slices.ContainsFunc(s.projectionLag, func(n named) bool { return n.Name == projection && n.State == run })
-}
-
-// noteLags keeps how far groups are behind. h.mu is held.
-func (h *History) noteLags(s seen) {
-	if n := len(h.groups); n > 0 && s.at.Sub(h.groups[n-1].at) < storeEvery-storeLeast {
-		return
-	}
-	now := lagsAt{s.at, make(map[string]float64, len(s.lag))}
-	for _, n := range s.lag {
-		now.lag[n.Name] = n.Value
-	}
-	h.groups = append(slices.DeleteFunc(h.groups, func(was lagsAt) bool { return s.at.Sub(was.at) > historyLasts }), now)
-}
-
-// lagOf returns how far a group was behind in the last hour.
-func (h *History) lagOf(group string) (s lagSeries) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, was := range h.groups {
-		s.Times = append(s.Times, was.at.Unix())
-		lag, known := was.lag[group]
-		s.Lag = append(s.Lag, &lag)
-		if !known {
-			s.Lag[len(s.Lag)-1] = nil
-		}
-	}
-	return s
-}
-
-// lagSeries is the column of a group's plot.
-type lagSeries struct {
-	Times []int64    `json:"t"`
-	Lag   []*float64 `json:"lag"`
-}
-
-// waits adds up what waits; nil: the store was not read yet.
-func (s seen) waits() *waits {
-	if s.at.IsZero() {
-		return nil
-	}
-	var w waits
-	for _, n := range s.lag {
-		w.lag += n.Value
-	}
-	for _, n := range s.messages {
-		switch n.State {
-		case "ready":
-			w.ready += n.Value
-		case "dead":
-			w.dead += n.Value
-		}
-	}
-	return &w
-}
-
-// left returns how long a run of a projection, now or next, needs for what it has not handled yet,
-// if it goes on as it did in the last minutes; nil: it comes no nearer to the end, or that is not
-// known.
-func (h *History) left(projection, run string) *time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	lag := func(s seen) float64 {
-		if run == "now" && hasRun(s, projection, "next") != hasRun(h.last, projection, "next") {
-			return -1 // a run has begun, or taken over: now may be another one since
-		}
-		i := slices.IndexFunc(s.projectionLag, func(n named) bool { return n.Name == projection && n.State == run })
-		if i < 0 {
-			return -1
-		}
-		return s.projectionLag[i].Value
-	}
-	for _, before := range h.lags {
-		was, is, took := lag(before), lag(h.last), h.last.at.Sub(before.at)
-		if was < 0 || took <= 0 {
-			continue
-		}
-		if is <= 0 || was <= is {
-			return nil
-		}
-		left := time.Duration(is / (was - is) * float64(took))
-		return &left
-	}
-	return nil
 }
 
 // series are the columns of the plots: times in seconds since 1970, and a rate or a duration for
@@ -597,61 +303,4 @@ func slowest(before, after []broker.Bucket) *float64 {
 		}
 	}
 	return nil
-}
-
-// total adds up a metric, of all labels or of those with this one.
-func total(f *dto.MetricFamily, label, value string) (sum float64) {
-	for _, m := range f.GetMetric() {
-		if label == "" || labelOf(m, label) == value {
-			sum += valueOf(m)
-		}
-	}
-	return sum
-}
-
-// byName adds up a metric by the name and the state that its labels say; the largest first.
-func byName(f *dto.MetricFamily, name, state string) []named {
-	sums := map[[2]string]float64{}
-	for _, m := range f.GetMetric() {
-		key := [2]string{labelOf(m, name)}
-		if state != "" {
-			key[1] = labelOf(m, state)
-		}
-		sums[key] += valueOf(m)
-	}
-	all := make([]named, 0, len(sums))
-	for key, v := range sums {
-		all = append(all, named{key[0], key[1], v})
-	}
-	slices.SortFunc(all, func(a, b named) int {
-		switch {
-		case a.Value > b.Value:
-			return -1
-		case a.Value < b.Value:
-			return 1
-		case a.Name < b.Name || a.Name == b.Name && a.State < b.State:
-			return -1
-		}
-		return 1
-	})
-	return all
-}
-
-func labelOf(m *dto.Metric, name string) string {
-	for _, l := range m.GetLabel() {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
-	}
-	return ""
-}
-
-func valueOf(m *dto.Metric) float64 {
-	switch {
-	case m.Counter != nil:
-		return m.GetCounter().GetValue()
-	case m.Gauge != nil:
-		return m.GetGauge().GetValue()
-	}
-	return m.GetUntyped().GetValue()
 }

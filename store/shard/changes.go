@@ -151,12 +151,12 @@ func (s *Set) askNow(ctx context.Context, m *member, since eventlog.Mark) ([]eve
 		return nil, since, fmt.Errorf("%w: a commit that was given up may still be in progress", eventlog.ErrUnavailable)
 	}
 	began := time.Now()
-	told := func(eventlog.Mark, error) {}
+	answered := func(eventlog.Mark, error) {}
 	if since == (eventlog.Mark{}) {
-		told = m.asks()
+		answered = m.asks()
 	}
 	moved, mark, err := m.store.Changes(within, since)
-	told(mark, err)
+	answered(mark, err)
 	switch {
 	case err == nil || !isLoss(err):
 		m.answered()

@@ -91,8 +91,8 @@ func (m *member) call(ctx context.Context, patience time.Duration, ask func(cont
 	return fmt.Errorf("%v: %w", m, err)
 }
 
-// told waits, at most for readPatience, while the shard is asked which incarnation it is in.
-func (m *member) told(ctx context.Context) error {
+// awaitAnswer waits, at most for readPatience, while the shard is asked which incarnation it is in.
+func (m *member) awaitAnswer(ctx context.Context) error {
 	m.mu.Lock()
 	asked := m.asked
 	m.mu.Unlock()
@@ -217,8 +217,8 @@ func (m *member) enter(all []eventlog.Bounds, mark eventlog.Mark) {
 }
 
 // asks notes that the shard is being asked which incarnation it is in. From then on its store
-// answers from that one. told notes the answer.
-func (m *member) asks() (told func(eventlog.Mark, error)) {
+// answers from that one. answered notes what it says.
+func (m *member) asks() (answered func(eventlog.Mark, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.asking++; m.asking == 1 {

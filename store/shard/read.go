@@ -88,26 +88,29 @@ func (s *Set) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]
 	return answer, nil
 }
 
-// reads asks a shard for something, for at most readPatience. What it answers from another
+// readOn asks a shard for something, for at most readPatience. What it answers from another
 // incarnation than the one that the log knows is not passed on. While one is entered, the question
 // and the answer wait for the end of that, each for at most readPatience.
-func (s *Set) reads(ctx context.Context, m *member, ask func(context.Context) error) error {
+func (s *Set) readOn(ctx context.Context, m *member, ask func(context.Context) error) error {
 	for again := true; ; again = false {
-		if err := s.settled(ctx); err != nil {
+		if err := s.awaitEnter(ctx); err != nil {
 			return err
 		}
 		err := m.call(ctx, readPatience, ask)
 		switch {
 		case err == nil:
-			return s.known(ctx, m)
+			return s.checkEntered(ctx, m)
 		case !again || !errors.Is(err, errUnentered): // an enter that began meanwhile may have ended well
 			return err
 		}
 	}
 }
 
-// settled waits until no incarnation is being entered.
-func (s *Set) settled(ctx context.Context) error {
+// awaitEnter waits until no incarnation is being entered.
+func (s *Set) awaitEnter(ctx context.Context) error {
+	if s.enters.Load() == nil {
+		return nil
+	}
 	patience := time.NewTimer(readPatience)
 	defer patience.Stop()
 	for over := s.enters.Load(); over != nil; over = s.enters.Load() {
@@ -122,14 +125,14 @@ func (s *Set) settled(ctx context.Context) error {
 	return nil
 }
 
-// known returns nil if what a shard has just answered is of the incarnation that the log knows, or
-// of one that the log enters now.
-func (s *Set) known(ctx context.Context, m *member) error {
+// checkEntered returns nil if what a shard has just answered is of the incarnation that the log
+// knows, or of one that the log enters now.
+func (s *Set) checkEntered(ctx context.Context, m *member) error {
 	for {
-		if err := s.settled(ctx); err != nil {
+		if err := s.awaitEnter(ctx); err != nil {
 			return err
 		}
-		if err := m.told(ctx); err != nil {
+		if err := m.awaitAnswer(ctx); err != nil {
 			return err
 		}
 		if s.enters.Load() == nil {
@@ -146,7 +149,7 @@ func (s *Set) readFrom(ctx context.Context, where place, m *member, spans []even
 		own[i].Partition = where.id(own[i].Partition)
 	}
 	var slices []eventlog.Slice
-	err := s.reads(ctx, m, func(ctx context.Context) (err error) {
+	err := s.readOn(ctx, m, func(ctx context.Context) (err error) {
 		slices, err = m.store.Read(ctx, own, maxBytes)
 		return err
 	})
@@ -210,7 +213,7 @@ func (s *Set) seekIn(ctx context.Context, where place, m *member, goals []eventl
 		own[i].Partition = where.id(own[i].Partition)
 	}
 	var some []eventlog.Found
-	err := s.reads(ctx, m, func(ctx context.Context) (err error) {
+	err := s.readOn(ctx, m, func(ctx context.Context) (err error) {
 		some, err = m.store.Seek(ctx, own)
 		return err
 	})
@@ -245,7 +248,7 @@ func (s *Set) Get(ctx context.Context, keys []string, maxBytes int) ([]eventlog.
 		}
 		m := s.members[n]
 		reading.Go(func() error {
-			return s.reads(ctx, m, func(ctx context.Context) (err error) {
+			return s.readOn(ctx, m, func(ctx context.Context) (err error) {
 				answers[n], err = m.store.Get(ctx, own, maxBytes)
 				return err
 			})
@@ -309,7 +312,7 @@ func (s *Set) list(ctx context.Context, m *member, where place, prefix, after st
 		if strings.HasPrefix(eventlog.ShardKey, prefix) && limit > 0 {
 			most += hidden
 		}
-		err = s.reads(ctx, m, func(ctx context.Context) error {
+		err = s.readOn(ctx, m, func(ctx context.Context) error {
 			page, err = m.store.List(ctx, prefix, after, most)
 			return err
 		})
