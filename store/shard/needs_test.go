@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,5 +42,26 @@ func TestASetThatNeedsWhatThisWeirDoesNotKnowIsRefused(t *testing.T) {
 	}
 	if keys := keysOf(t, c, ""); len(keys) > 0 {
 		t.Errorf("the store that would have been added got the keys %v", keys)
+	}
+}
+
+// A need that one shard does not hear of would let an older weir go on there: it is put only while
+// every shard answers.
+func TestANeedIsPutOnlyWhileEveryShardAnswers(t *testing.T) {
+	lost := &frail{Store: memory.New()}
+	s := openSet(t, Shard{"a", memory.New()}, Shard{"b", lost})
+	if _, _, err := s.Changes(t.Context(), eventlog.Mark{}); err != nil {
+		t.Fatal(err)
+	}
+	lost.down.Store(true)
+	_, _ = s.List(t.Context(), "", "", 1) // the set notices
+	out := do(t, s, eventlog.Entry{Puts: []eventlog.Put{
+		{Key: eventlog.EpochKey, Version: 1, Value: []byte(`{"store":"x","epochs":[{"epoch":0}]}`)}, {Key: eventlog.NeedsKey, Version: 1, Value: []byte(`["x"]`)},
+	}})
+	if !errors.Is(out[0].Err, eventlog.ErrUnavailable) {
+		t.Errorf("the outcome is %v", out[0].Err)
+	}
+	if keys := keysOf(t, s.members[0].store, eventlog.EpochKey); len(keys) > 0 && slices.Contains(keys, eventlog.NeedsKey) {
+		t.Errorf("shard 0 has %v", keys)
 	}
 }
