@@ -129,8 +129,8 @@ const (
 	searchLetters = 100_000
 	// searchDone bounds the copies of finished messages that Find reads in a partition.
 	searchDone = 100_000
-	// looksMax bounds how often one Find searches for a message that moves meanwhile.
-	looksMax = 5
+	// searchesMax bounds how often one Find searches for a message that moves meanwhile.
+	searchesMax = 5
 )
 
 // FindEnqueued is Find for a message that an SQL transaction enqueued, by the id that it got there.
@@ -190,7 +190,7 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 	}
 	s := q.owner.searches
 	s.id = id
-	for looks := 1; ; looks++ {
+	for searches := 1; ; searches++ {
 		ends, err := q.ends(ctx)
 		if err != nil {
 			return c, err
@@ -209,7 +209,7 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 		if !came {
 			break
 		}
-		if looks == looksMax {
+		if searches == searchesMax {
 			s.cut = true
 			break
 		}
